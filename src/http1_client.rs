@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::terminal::printable;
-use crate::upstream::{ANSWERS_IN_TLS, Target, is_tls};
+use deltafan_transport::dial::{ANSWERS_IN_TLS, Target, is_tls};
 
 pub(crate) const NOT_HTTP1: &str = "the server does not speak HTTP/1.1";
 

@@ -10,7 +10,6 @@ mod fairness;
 pub mod file_watch;
 pub mod fleet;
 pub mod groups;
-pub mod grpc;
 mod http1_client;
 pub mod load;
 pub mod node_file;
@@ -21,14 +20,13 @@ pub mod reload;
 pub mod snapshot;
 mod table;
 pub mod telemetry;
-pub mod terminal;
 pub mod tls;
 pub mod traces;
 pub mod upstream;
-mod utc;
 
 pub use deltafan_core::{
     RelayIdentity, cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool,
-    proto, resource, snapshot_content, subscription,
+    proto, resource, routes, snapshot_content, subscription,
 };
 pub use deltafan_http2 as http2;
+pub use deltafan_transport::{grpc, terminal, units, utc};

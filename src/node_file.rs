@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 
-use crate::directory;
+use crate::descriptors::text_formats::read_node;
 use crate::proto::Node;
 use crate::terminal::printable;
 
@@ -33,7 +33,7 @@ pub fn read(path: &Path) -> anyhow::Result<NodeFile> {
         if bytes.len() as u64 > MAX_BYTES {
             bail!("is larger than {MAX_BYTES} bytes");
         }
-        let encoded = directory::read_node(path, &bytes)?;
+        let encoded = read_node(path, &bytes)?;
         let node = Node::decode(&encoded[..]).context("is a node that no request could carry")?;
         Ok(NodeFile { node, encoded })
     };

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use prost::Message as _;
 
 use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Pattern, Rollout, Source};
+use crate::descriptors::text_formats::node_json;
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_file::NodeFile;
@@ -129,7 +130,7 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     let mut lines = vec![group + &unless];
     if let Some((note, encoded)) = seen {
         lines.push(format!("the control plane sees this node:{note}"));
-        let json = serde_json::to_string_pretty(&directory::node_json(&encoded)?)?;
+        let json = serde_json::to_string_pretty(&node_json(&encoded)?)?;
         lines.extend(json.lines().map(str::to_owned));
     }
     for (rule, outcome) in &outcomes {

@@ -33,8 +33,10 @@ use tonic::Status;
 use tonic::body::Body;
 
 use self::answer_lane::{Lane, Refusal};
-use crate::downstream::{POLLED, WireProtocol, WriteTimeout};
+use crate::downstream::{WireProtocol, WriteTimeout};
+use crate::grpc::NOT_XDS;
 use crate::http2::{Limits, Serve};
+use crate::routes::POLLED;
 use crate::telemetry::LogThrottle;
 
 /// Open connections. A browser opens six, probes and Prometheus one each; each costs xDS clients a
@@ -95,10 +97,6 @@ struct Lanes {
     /// Separate: a scrape waits for no look, nor for the room of answers to looks.
     scrapes: Lane,
 }
-
-/// Beginning of the answer to an xDS client with this address.
-pub(crate) const NOT_XDS: &str =
-    "this is the admin address of the relay; xDS is served at the addresses of `downstream.listeners`";
 
 #[derive(Debug)]
 struct Shared {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::prometheus_text::Metrics;
-use crate::limit::Limit;
-use crate::telemetry;
+use crate::limit::{Limit, is_tls_refusal};
 
 /// Faults, notes, and figures for programs.
 type Findings = (Vec<String>, Vec<String>, Json);
@@ -28,7 +27,7 @@ pub(super) fn refusals(metrics: &Metrics, now: f64) -> Findings {
     };
     // A client is served without hidden names.
     let denied = count("deltafan_denied_total", "what", &|what| !matches!(what, "name" | "wildcard"));
-    let tls = count("deltafan_tls_handshakes_total", "result", &telemetry::is_tls_refusal);
+    let tls = count("deltafan_tls_handshakes_total", "result", &is_tls_refusal);
     let http1 = metrics.sum("deltafan_grpc_over_http1_total");
     let figures = json!({"denied": denied, "tls": tls, "grpc_over_http1": http1});
     let listed = |of: &BTreeMap<String, f64>| {

@@ -17,7 +17,7 @@ use super::listing::{Asked, Report, ask};
 use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
-use crate::upstream::resolve;
+use deltafan_transport::dial::resolve;
 
 /// Characters of a fingerprint in a table.
 const FINGERPRINT: usize = 12;

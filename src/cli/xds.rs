@@ -8,11 +8,12 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, RangedU64ValueParser};
 use deltafan::cache::Protocol;
 use deltafan::client::{Asker, Query, Server, Subscription, Transport};
-use deltafan::config::{self, CertificateFiles, ClientTls, ServerIdentity};
 use deltafan::load::Load;
 use deltafan::node_file;
 use deltafan::output::Format;
 use deltafan::resource::{Name, TypeUrl};
+use deltafan::tls::options::{CertificateFiles, ServerIdentity, TlsOptions};
+use deltafan::units::duration;
 
 /// Longest attempt to connect, of commands that try again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,7 +79,7 @@ pub(crate) struct WatchArgs {
     #[command(flatten)]
     query: QueryArgs,
     /// Stop after this time, such as `30s` or `5m`.
-    #[arg(long = "for", value_name = "TIME", value_parser = config::duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) time: Option<Duration>,
     /// Form of a change: a line of a table, or a document; in JSON a line too.
     #[arg(short, long, value_enum, default_value_t)]
@@ -113,7 +114,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "NUMBER", default_value = "100")]
     rate: NonZeroU32,
     /// How long to measure changes once all clients have an answer, such as `30s` or `5m`.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = config::duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     duration: Duration,
     /// Seconds to wait for first answers after the last client has begun to connect.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds, allow_negative_numbers = true)]
@@ -221,12 +222,12 @@ pub(crate) struct TlsArgs {
 
 impl TlsArgs {
     /// Returns `None` without any option.
-    pub(crate) fn into_config(self) -> Option<ClientTls> {
+    pub(crate) fn into_config(self) -> Option<TlsOptions> {
         let Self { ca_file, cert_file, key_file, server_name } = self;
         let own =
             cert_file.zip(key_file).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
-        let tls = ClientTls { ca_file, own, crl_file: None, server_name };
-        (tls != ClientTls::default()).then_some(tls)
+        let tls = TlsOptions { ca_file, own, crl_file: None, server_name };
+        (tls != TlsOptions::default()).then_some(tls)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use http::HeaderMap;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::client_request::Asker;
@@ -11,7 +12,8 @@ use super::client_response::Update;
 use super::conversation_end::Ended;
 use super::subscribed_names::Subscription;
 use crate::cache::Protocol;
-use crate::upstream::{OpenStream, Transfers};
+use deltafan_transport::stream::OpenStream;
+use deltafan_transport::transfer::Transfers;
 
 /// Largest response in bytes.
 const MAX_MESSAGE: usize = 256 << 20;
@@ -42,7 +44,14 @@ impl AdsStream {
             }
         });
         let transfers = Transfers::default();
-        let open = OpenStream::of_client(channel, protocol, first.collect(), MAX_MESSAGE, &transfers);
+        let open = OpenStream::open(
+            channel,
+            protocol,
+            HeaderMap::new(),
+            Some(first.collect()),
+            MAX_MESSAGE,
+            &transfers,
+        );
         Self { open, protocol, subscriptions, waiting: None, transfers }
     }
 

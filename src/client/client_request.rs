@@ -10,7 +10,7 @@ use prost::Message as _;
 use serde_json::{Value as Json, json};
 
 use super::subscribed_names::Subscription;
-use crate::directory;
+use crate::descriptors::text_formats::node_json;
 use crate::node_file::NodeFile;
 use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use crate::resource::{Name, wire};
@@ -97,7 +97,7 @@ impl Subscription {
     /// Node that is no Node of xDS.
     pub(super) fn poll(&self, node: &Asker, version: &str) -> anyhow::Result<Json> {
         let mut request = json!({
-            "node": directory::node_json(&node.node)?,
+            "node": node_json(&node.node)?,
             "typeUrl": self.type_url.as_str(),
             "versionInfo": version,
         });

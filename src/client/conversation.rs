@@ -12,7 +12,7 @@ use super::rest_polls::Polls;
 use super::server_address::Server;
 use super::subscribed_names::Subscription;
 use crate::cache::Protocol;
-use crate::upstream::Transfers;
+use deltafan_transport::transfer::Transfers;
 
 #[derive(Clone, Debug)]
 pub struct Query {

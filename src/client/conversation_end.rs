@@ -7,10 +7,11 @@ use http::StatusCode;
 use tonic::{Code, Status};
 
 use super::Transport;
-use crate::admin::NOT_XDS;
+use crate::grpc::NOT_XDS;
 use crate::http1_client::NOT_HTTP1;
 use crate::terminal::in_one_line;
-use crate::upstream::{CLOSED, NOT_HTTP2, NotGrpcError, status_text};
+use deltafan_transport::call::{NotGrpcError, status_text};
+use deltafan_transport::dial::{CLOSED, NOT_HTTP2};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {

@@ -15,11 +15,11 @@ use super::client_response::Update;
 use super::conversation_end::Ended;
 use super::server_address::Server;
 use super::subscribed_names::Subscription;
-use crate::directory;
-use crate::downstream::poll_path;
+use crate::descriptors::text_formats::read_response;
 use crate::http1_client::{Connection, NoResponse};
+use crate::routes::poll_path;
 use crate::terminal::in_one_line;
-use crate::upstream::Transfers;
+use deltafan_transport::transfer::Transfers;
 
 /// Bytes of an answer.
 const LARGEST: usize = 256 << 20;
@@ -101,7 +101,7 @@ impl Polls {
     }
 
     fn read_update(&self, body: &[u8]) -> Result<Update, Ended> {
-        let message = directory::read_response(body).context("the answer is no DiscoveryResponse in JSON");
+        let message = read_response(body).context("the answer is no DiscoveryResponse in JSON");
         // A server that answers in JSON is not reported as lacking REST-JSON.
         let is_json = body.trim_ascii_start().starts_with(b"{");
         let message = message.map_err(if is_json { Ended::Faulty } else { Ended::NotRest })?;

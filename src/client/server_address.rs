@@ -7,9 +7,9 @@ use anyhow::bail;
 use tonic::transport::{Channel, Endpoint};
 
 use super::conversation_end::Ended;
-use crate::config::ClientTls;
 use crate::tls::client::ClientFiles;
 use crate::tls::diagnosis::Settings;
+use crate::tls::options::TlsOptions;
 use crate::upstream::{Target, Transport, dial};
 
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Server {
     /// # Errors
     ///
     /// Malformed address, options of TLS for a server without TLS, or a file that cannot be used.
-    pub fn new(uri: String, tls: Option<ClientTls>, connect_timeout: Duration) -> anyhow::Result<Self> {
+    pub fn new(uri: String, tls: Option<TlsOptions>, connect_timeout: Duration) -> anyhow::Result<Self> {
         let transport = Transport { connect_timeout, ..Transport::default() };
         let secure = uri.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         if tls.is_some() && !secure {

@@ -8,14 +8,11 @@ use std::fmt;
 
 use crate::terminal::printable;
 
+pub(super) use crate::descriptors::near;
+pub(super) use crate::terminal::{PEM, quoted};
+
 /// Further problems are only counted: every line can be wrong.
 const MAX_PROBLEMS: usize = 100;
-
-/// Beginning of a key or certificate.
-pub(super) const PEM: &str = "-----BEGIN";
-
-/// Longest quote from the file, in characters.
-const MAX_QUOTED: usize = 60;
 
 /// Rejected file: at least one problem, in file order. Prints one `FILE:LINE: ...` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,27 +145,4 @@ fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
     let untold = problems.len().saturating_sub(MAX_PROBLEMS);
     problems.truncate(MAX_PROBLEMS);
     Some(ConfigError { origin: origin.to_owned(), problems, untold })
-}
-
-/// Quotes a piece of the file for a message: in backticks, clipped, never a key.
-pub(super) fn quoted(text: &str) -> String {
-    if text.contains(PEM) {
-        return format!("`{PEM}...`");
-    }
-    match text.char_indices().nth(MAX_QUOTED) {
-        Some((end, _)) => format!("`{}...`", &text[..end]),
-        None => format!("`{text}`"),
-    }
-}
-
-pub(crate) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> Option<&'k str> {
-    /// A longer word is no slip, and takes long to compare.
-    const LONGEST: usize = 64;
-    known
-        .into_iter()
-        .filter(|_| word.len() <= LONGEST)
-        .map(|known| (strsim::osa_distance(known, word), known))
-        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, known)| known)
 }

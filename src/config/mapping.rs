@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::errors::{Report, quoted};
-use super::units;
 use super::yaml::{Entry, Tree, Value};
+use crate::units;
 
 /// A mapping that `check` has passed, or an absent one.
 pub(super) struct Mapping<'t> {

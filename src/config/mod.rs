@@ -26,7 +26,6 @@ mod rollout;
 mod schema;
 mod section;
 mod system_limits;
-mod units;
 mod upstream;
 mod upstream_tls;
 mod values;
@@ -52,7 +51,6 @@ pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
-pub(crate) use errors::near;
 pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
@@ -60,11 +58,9 @@ pub use node::{Locality, Node};
 pub use notation::NonEmpty;
 pub use rollout::{HoldReport, Percent, Rollout};
 pub use system_limits::{ConnectionLimits, Memory};
-pub use units::duration;
 pub use upstream::{
     Backoff, Failover, Server, ServerProtocol, ServerUri, Source, Upstream, UpstreamKeepalive,
 };
-pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 
 const DEFAULT_ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000);
 

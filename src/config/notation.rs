@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 use super::errors::quoted;
 use super::mapping::{Mapping, Word};
 use super::schema::{Entries, Printed, Section, Shape};
-use super::units::{self, format_duration, format_size};
+use crate::units::{self, format_duration, format_size};
 
 /// Durations in milliseconds, sizes in bytes.
 pub(super) const TICK: u64 = 1;

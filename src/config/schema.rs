@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::mapping::Mapping;
 use super::mapping::join;
-use super::units::{format_duration, format_size};
+use crate::units::{format_duration, format_size};
 
 /// Fields for tests only serve pages, which tests write.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use super::mapping::Mapping;
 use super::notation::{Count, Size, TIB};
 use super::section::section;
-use super::units::format_size;
+use crate::units::format_size;
 
 section! {
     /// Connections that are open at a time. No address and no identity can take all there are.

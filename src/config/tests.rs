@@ -8,7 +8,6 @@ mod pages;
 mod reference;
 mod round_trip;
 mod scopes;
-mod units;
 
 use super::Config;
 

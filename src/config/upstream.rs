@@ -13,8 +13,8 @@ use super::notation::{
 };
 use super::schema::{Entries, Key, Section};
 use super::section::section;
-use super::upstream_tls::{ClientTls, ServerIdentity};
 use deltafan_core::upstream::Locators;
+use deltafan_transport::tls::options::{ServerIdentity, TlsOptions};
 
 section! {
     /// The origin of the resources, and how the relay talks to it.
@@ -199,7 +199,7 @@ section! {
         pub protocol: ServerProtocol,
         /// With `https://` only. All files are PEM, and read again when they change: the next connection uses the new ones.
         #[key(Optional<Nested>)]
-        pub tls: Option<ClientTls>,
+        pub tls: Option<TlsOptions>,
     }
 }
 

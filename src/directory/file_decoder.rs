@@ -7,10 +7,9 @@ use std::collections::HashSet;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{
-    DISCOVERY_RESPONSE, DecodeError, Document, FileResource, Format, ResourceKey, WRAPPER, text_formats,
-};
+use super::{DecodeError, FileResource, ResourceKey, WRAPPER};
 use crate::descriptors::message_name;
+use crate::descriptors::text_formats::{self, DISCOVERY_RESPONSE, Document, Format, TextError};
 use crate::resource::Kind;
 use crate::resource::wire::{MalformedError, Value, fields, put_bytes};
 
@@ -38,7 +37,7 @@ struct Parts<'a> {
 pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
     if bytes.trim_ascii().is_empty() {
         // A writer may truncate the file first, so an empty file never removes resources.
-        return Err(DecodeError::Empty);
+        return Err(TextError::Empty.into());
     }
     let document = match format {
         Format::Binary => recognize(bytes)?,

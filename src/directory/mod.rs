@@ -11,24 +11,17 @@
 //! - The version of a resource is a hash of its content.
 
 mod directory_watch;
-mod document_fault;
 mod file_decoder;
 mod resource_files;
-mod text_formats;
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsStr,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use bytes::Bytes;
 
 use crate::descriptors::DescriptorError;
+use crate::descriptors::text_formats::TextError;
 pub use directory_watch::{Directory, scan};
-pub use text_formats::{node_json, read_node, read_response};
 
-const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 
 /// Identity of a resource in a directory.
@@ -82,31 +75,15 @@ pub enum DirectoryError {
     NoThread { path: PathBuf, source: std::io::Error },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Binary,
-    Json,
-    Yaml,
-    Text,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Document {
-    Response(Vec<u8>),
-    Any(Vec<u8>),
-}
-
 /// Bytes that do not hold the expected message or resources.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    #[error("the file is empty: expected a DiscoveryResponse or one google.protobuf.Any")]
-    Empty,
     #[error("neither a binary DiscoveryResponse nor a binary google.protobuf.Any")]
     Unrecognized,
     #[error("cut short or damaged: the bytes are not a valid {0}")]
     Damaged(String),
-    #[error("{0}")]
-    Syntax(String),
+    #[error(transparent)]
+    Text(#[from] TextError),
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
     #[error("the type is {found:?}, but the DiscoveryResponse's type_url says {expected:?}")]
@@ -124,19 +101,6 @@ pub enum DecodeError {
     Duplicate(ResourceKey),
     #[error("resources[{index}]: {source}")]
     In { index: usize, source: Box<Self> },
-}
-
-impl Format {
-    /// Returns the format by the extension; `None` for other files.
-    fn of(file: &Path) -> Option<Self> {
-        match file.extension().and_then(OsStr::to_str)? {
-            "pb" | "binpb" => Some(Self::Binary),
-            "json" => Some(Self::Json),
-            "yaml" | "yml" => Some(Self::Yaml),
-            "pb_text" | "textproto" | "txtpb" => Some(Self::Text),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

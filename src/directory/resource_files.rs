@@ -20,7 +20,8 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{FileFailure, FileResource, Format, ResourceKey, Scan, file_decoder::decode};
+use super::{FileFailure, FileResource, ResourceKey, Scan, file_decoder::decode};
+use crate::descriptors::text_formats::Format;
 use crate::file_watch::{Fingerprint, fingerprint};
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;

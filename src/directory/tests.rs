@@ -6,8 +6,7 @@ mod watch;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
-use super::text_formats;
-use crate::descriptors::{ANY, any_to_json, message};
+use crate::descriptors::{ANY, any_to_json, message, text_formats};
 use crate::resource::wire;
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -46,7 +46,6 @@ mod poll_request;
 mod read_budget;
 mod request_memory;
 mod response_cache;
-mod routes;
 mod scheduler;
 mod send_cursor;
 mod serve;
@@ -75,8 +74,6 @@ pub use overload::OverloadManager;
 pub use policy::Policy;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
-pub(crate) use routes::POLLED;
-pub use routes::poll_path;
 pub use scheduler::FairScheduler;
 #[cfg(test)]
 pub(crate) use scheduler::{Permit, PermitRequest};

@@ -14,12 +14,12 @@ use super::grpc_status::Status;
 use super::policy::Policy;
 use super::poll;
 use super::poll_request::PollClient;
-use super::routes::{self, Route};
 use super::server_state::{HTTP2_REMEDY, ServerState};
 use super::stream::StreamBody;
 use super::unary;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
+use crate::routes::{self, Route};
 use crate::subscription::{Session, SessionConfig};
 
 #[derive(Debug)]

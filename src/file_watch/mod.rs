@@ -14,12 +14,12 @@ mod watch;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
 mod watched_paths;
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 use std::{fmt, io, thread};
+
+pub use deltafan_transport::tls::files::{Fingerprint, fingerprint};
 
 pub use self::debounce::Debounce;
 use self::watch::Watch;
@@ -81,15 +81,6 @@ impl FileWatcher {
             tracing::warn!(%error, "cannot watch the folders of {}: polling them instead; is fs.inotify.max_user_watches or max_user_instances reached?", self.of);
         }
     }
-}
-
-/// Differs if a file was replaced or written, unless that was within one tick of the filesystem's clock.
-pub type Fingerprint = [i64; 7];
-
-pub fn fingerprint(of: &Metadata) -> Fingerprint {
-    let file = [of.dev(), of.ino(), of.size()].map(|number| number as i64);
-    let [device, inode, size] = file;
-    [device, inode, size, of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]
 }
 
 /// Thread that looks at files after each change, and from time to time. Dropping it wakes the thread, which

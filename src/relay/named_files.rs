@@ -7,8 +7,7 @@ use anyhow::Context as _;
 use crate::config::{self, Config, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::tls::client::{ClientFiles, ServerNameError};
-use crate::tls::files::Files;
-use crate::tls::reload::LoadError;
+use crate::tls::files::{Files, LoadError};
 use crate::tls::server::ServerFiles;
 
 /// Key of a control plane's TLS files, in messages and metrics. A single one has no number.

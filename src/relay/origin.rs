@@ -53,7 +53,7 @@ fn options_of(
         identity: config_settings::identity(config),
         liveness: config_settings::liveness(&from.keepalive),
         tls: match tls_upstream(server)? {
-            Some(files) => Some(files.watch(reloader, key)?),
+            Some(files) => Some(reloader.add(key, files.paths(), move |read| files.load(read))?),
             None => None,
         },
         ..Options::new(transport.endpoint(&server.uri.to_string())?)

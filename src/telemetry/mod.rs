@@ -46,9 +46,7 @@ pub use log_output::{log_panics, report_lost_lines, write_log_to};
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
 pub use poll_metrics::{PollGauge, PollOutcome};
 pub use process_metrics::report_process;
-pub use refusal_metrics::{
-    denied, grpc_over_http1, hidden, is_tls_refusal, refused, refused_at, tls_handshake,
-};
+pub use refusal_metrics::{denied, grpc_over_http1, hidden, refused, refused_at, tls_handshake};
 pub use stream_metrics::{RequestResult, StreamGauge};
 pub use trace_metrics::{
     TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin,

@@ -7,7 +7,7 @@ use metrics::{Counter, Gauge, counter, gauge};
 
 use super::LogThrottle;
 use super::catalog::{DENIED, GRPC_OVER_HTTP1, LAST_REFUSAL, REFUSED, TLS_HANDSHAKES};
-use crate::limit::Limit;
+use crate::limit::{Limit, is_tls_refusal};
 
 /// Cause of a refusal, as in the label `cause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +47,6 @@ pub fn hidden(what: &'static str, count: u64) {
 pub fn grpc_over_http1() {
     counter!(GRPC_OVER_HTTP1).increment(1);
     Cause::Http1.note();
-}
-
-/// Whether a client with this result of the handshake was refused for a fault that somebody has to
-/// correct. Port scanners and health checks cause the others.
-pub fn is_tls_refusal(result: &str) -> bool {
-    !matches!(result, "ok" | "closed" | "left" | "draining" | "timeout" | "protocol")
 }
 
 pub fn tls_handshake(result: &'static str) {

@@ -5,7 +5,7 @@
 //!
 //! Events only trigger a look. A lost one (network filesystems) costs a poll's time, never correctness.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::files::{Files, PemError};
+use super::files::{Fact, Files, LoadError, Loaded};
 use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 use crate::telemetry;
 
@@ -21,44 +21,6 @@ use crate::telemetry;
 const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
 /// Interval of reads without an event.
 const POLL: Duration = Duration::from_secs(60);
-
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// Unreadable, or without the expected contents.
-    #[error(transparent)]
-    File(#[from] PemError),
-    /// Unusable contents, or a mismatch with other files.
-    #[error("{path}: {reason}")]
-    Unusable { path: PathBuf, reason: String },
-    /// The watching thread could not be started.
-    #[error("cannot watch the files of {of}: {error}")]
-    NoThread { of: String, error: std::io::Error },
-}
-
-impl LoadError {
-    pub(super) fn unusable(path: &Path, reason: impl ToString) -> Self {
-        Self::Unusable { path: path.to_owned(), reason: reason.to_string() }
-    }
-}
-
-#[derive(Debug)]
-pub struct Loaded<T> {
-    pub value: T,
-    pub facts: Vec<Fact>,
-    /// Problem of a usable set, for operators.
-    pub warning: Option<String>,
-}
-
-/// Data on a certificate or list in force, for operators; never secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
-    /// Kind, as in the configuration's keys: a label of a metric.
-    pub which: &'static str,
-    /// Earliest expiry, in seconds since 1970.
-    pub expires: i64,
-    /// Identifies it; empty where that is of no use.
-    pub fingerprint: String,
-}
 
 /// Value that follows its files while a handle to it exists. Clones are further handles.
 #[derive(Debug)]

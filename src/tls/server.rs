@@ -16,12 +16,11 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, InconsistentKeys, InvalidMessage,
-    RootCertStore, ServerConfig, SignatureScheme, version,
+    ServerConfig, SignatureScheme, version,
 };
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certificate};
 
-use super::files::Files;
-use super::reload::{Fact, LoadError, Loaded};
+use super::files::{Fact, Files, LoadError, Loaded, authorities, fact};
 
 /// Listener's side of TLS, made of one state of its files.
 #[derive(Debug)]
@@ -239,38 +238,6 @@ impl ClientCertVerifier for ShortChains {
     }
 }
 
-/// Authorities of a file, and their certificates.
-pub(super) fn authorities(
-    files: &Files,
-    path: &Path,
-    which: &'static str,
-    facts: &mut Vec<Fact>,
-) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), LoadError> {
-    let certificates = files.certificates(path)?;
-    facts.push(fact(which, &certificates, path)?);
-    let mut roots = RootCertStore::empty();
-    for certificate in &certificates {
-        roots.add(certificate.clone()).map_err(|error| LoadError::unusable(path, error))?;
-    }
-    Ok((roots, certificates))
-}
-
-/// Fingerprint of the first certificate, and the earliest expiry.
-pub(super) fn fact(
-    which: &'static str,
-    certificates: &[CertificateDer<'_>],
-    path: &Path,
-) -> Result<Fact, LoadError> {
-    let mut expires = i64::MAX;
-    for (at, der) in certificates.iter().enumerate() {
-        let (_, certificate) = X509Certificate::from_der(der)
-            .map_err(|_| LoadError::unusable(path, format!("certificate {} is none of X.509", at + 1)))?;
-        expires = expires.min(certificate.validity().not_after.timestamp());
-    }
-    let fingerprint = certificates.first().map(|der| fingerprint(der)).unwrap_or_default();
-    Ok(Fact { which, expires, fingerprint })
-}
-
 /// When the first list is out of date, if any list says so.
 fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Result<Option<Fact>, LoadError> {
     let mut expires = None;
@@ -290,13 +257,6 @@ fn is_by_one_of(list: &CertificateRevocationListDer<'_>, authorities: &[Certific
         X509Certificate::from_der(der)
             .is_ok_and(|(_, authority)| authority.subject().as_raw() == list.issuer().as_raw())
     })
-}
-
-/// SHA-256 in hexadecimal, as of `openssl x509 -fingerprint -sha256` without colons.
-fn fingerprint(der: &[u8]) -> String {
-    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-    let hash = suite.tls13().map(|suite| suite.common.hash_provider.hash(der));
-    hash.iter().flat_map(|hash| hash.as_ref()).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Cause of a failed handshake, as a label of a metric.

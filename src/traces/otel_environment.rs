@@ -1,6 +1,6 @@
 //! Variables of OpenTelemetry that switch traces on. Its SDK reads all others.
 
-use crate::config::{CertificateFiles, ClientTls};
+use crate::tls::options::{CertificateFiles, TlsOptions};
 
 pub(super) const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 pub(super) const AUTHORITIES: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
@@ -27,7 +27,7 @@ pub(super) fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Option<(&'s
 }
 
 /// How to verify a collector at `https`, and our certificate.
-pub(super) fn tls(variable: impl Fn(&str) -> Option<String>) -> Result<ClientTls, String> {
+pub(super) fn tls(variable: impl Fn(&str) -> Option<String>) -> Result<TlsOptions, String> {
     let file = |names: &[&'static str]| first_of(names, &variable).map(|(_, path)| path.into());
     let own = match (file(&CERTIFICATE_FILES), file(&KEY_FILES)) {
         (Some(cert_file), Some(key_file)) => Some(CertificateFiles { cert_file, key_file }),
@@ -35,7 +35,7 @@ pub(super) fn tls(variable: impl Fn(&str) -> Option<String>) -> Result<ClientTls
         (Some(_), None) => return Err(format!("{CERTIFICATE} is of no use without {KEY}; set both or none")),
         (None, Some(_)) => return Err(format!("{KEY} is of no use without {CERTIFICATE}; set both or none")),
     };
-    Ok(ClientTls { ca_file: file(&AUTHORITY_FILES), own, ..ClientTls::default() })
+    Ok(TlsOptions { ca_file: file(&AUTHORITY_FILES), own, ..TlsOptions::default() })
 }
 
 pub(super) fn is_secure(endpoint: &str) -> bool {
@@ -121,7 +121,7 @@ mod tests {
             tls(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
         };
         assert_eq!(wanted(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317")]), Ok(true));
-        assert_eq!(files(&[]), Ok(ClientTls::default()));
+        assert_eq!(files(&[]), Ok(TlsOptions::default()));
         let own = [
             ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "own.pem"),
             ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "own.key"),
@@ -132,10 +132,10 @@ mod tests {
             (AUTHORITIES, "ca.pem"),
             ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "traces.pem"),
         ];
-        let expected = ClientTls {
+        let expected = TlsOptions {
             ca_file: Some("traces.pem".into()),
             own: Some(CertificateFiles { cert_file: "own.pem".into(), key_file: "own.key".into() }),
-            ..ClientTls::default()
+            ..TlsOptions::default()
         };
         assert_eq!(files(&all), Ok(expected));
         for [one, other] in [own, [own[1], own[0]]] {

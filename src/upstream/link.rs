@@ -22,15 +22,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use http::Uri;
+use bytes::Bytes;
+use deltafan_transport::dial::{Dialed, Facts, Target, Unreached, dial_from};
+use deltafan_transport::grpc::RELAY_HEADER;
+use deltafan_transport::stream::OpenStream;
+use deltafan_transport::transfer::Transfers;
+use http::{HeaderName, HeaderValue, Uri};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-use super::connection::Server;
-use super::dial::{Dialed, Facts, Target, Unreached, dial_from};
 use super::liveness::{Checks, LivenessTimes, Pulse};
-use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
 use super::{Backoff, ServerId};
 use crate::RelayIdentity;
@@ -131,6 +133,36 @@ impl Connection {
     /// Number of clients that it can carry.
     fn capacity(&self) -> usize {
         self.facts.max_streams().map_or(usize::MAX, |streams| (streams / STREAMS).max(1) as usize)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) channel: Channel,
+    /// Largest accepted response in bytes.
+    pub(super) max_message: usize,
+    pub(super) transfers: Transfers,
+    pub(super) pulse: Arc<Pulse>,
+    /// Name by which this relay recognizes itself as its server.
+    pub(super) identity: RelayIdentity,
+}
+
+impl Server {
+    pub(super) fn open(&self, protocol: Protocol) -> OpenStream {
+        self.stream(protocol, Some(Vec::new()))
+    }
+
+    /// Creates a stream that opens with its first request.
+    pub(super) fn open_when_asked(&self, protocol: Protocol) -> OpenStream {
+        self.stream(protocol, None)
+    }
+
+    fn stream(&self, protocol: Protocol, first: Option<Vec<Bytes>>) -> OpenStream {
+        let Self { channel, max_message, transfers, identity, .. } = self;
+        // A `node.id` with control characters is no header: such a relay is not recognized.
+        let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
+        let headers = name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();
+        OpenStream::open(channel.clone(), protocol, headers, first, *max_message, transfers)
     }
 }
 

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deltafan_transport::call::{call, is_of_server};
+use deltafan_transport::transfer::Transfers;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, stream};
 use http::HeaderMap;
@@ -28,8 +30,6 @@ use prost::Message as _;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 
-use super::call::{call, is_of_server};
-use super::transfer::Transfers;
 use super::wait::now;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use deltafan_transport::call::is_reset;
+use deltafan_transport::stream::OpenStream;
 use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
-use super::call::is_reset;
-use super::connection::{OpenStream, Server};
-use super::link::{Connected, Lease, Link, UnreachableError};
+use super::link::{Connected, Lease, Link, Server, UnreachableError};
 use super::relay_watch::RelayWatch;
 use super::servers::Servers;
 use super::{Backoff, Counters};
@@ -172,7 +172,7 @@ impl Probe {
 
     async fn converse(&mut self, server: &Server, lease: &Lease, protocol: Protocol) -> End {
         self.counters.probes.add(1);
-        let mut open = OpenStream::on(server, protocol);
+        let mut open = server.open(protocol);
         let mut watch = RelayWatch::new(server.channel.clone());
         let (mut answered, mut is_cut_off) = (false, false);
         let mut question = self.ask(&open, protocol);
@@ -228,7 +228,7 @@ impl Probe {
                     (waits, rests) = (false, open.is_relay());
                     if rests {
                         // It ends streams without a request.
-                        open = OpenStream::when_asked(server, protocol);
+                        open = server.open_when_asked(protocol);
                     }
                 }
                 () = tokio::time::sleep(STANDS), if rests && question.is_none() => {

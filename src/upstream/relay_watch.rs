@@ -7,6 +7,8 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deltafan_transport::call::call;
+use deltafan_transport::transfer::Transfers;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use futures_util::{Stream, TryFutureExt as _, future};
 use http::HeaderMap;
@@ -16,8 +18,6 @@ use tonic::transport::Channel;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::call::call;
-use super::transfer::Transfers;
 use super::wait::now;
 use crate::grpc::UPSTREAM_SERVICE;
 

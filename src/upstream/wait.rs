@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
+pub(super) use deltafan_transport::transfer::now;
+
 use super::Tuning;
 use crate::cache::{Cache, Wanted};
-
-/// Returns the current time. Tests may pause tokio's clock.
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
 
 /// Detector of times in which this process did not run: a suspended process or machine, or busy cores. Such a
 /// time is no silence of the control plane. Messages that arrived meanwhile are read before a timer is

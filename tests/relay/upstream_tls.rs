@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
-use deltafan::config::{CertificateFiles, ClientTls};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::tls::client::ClientFiles;
+use deltafan::tls::files::Files;
+use deltafan::tls::options::{CertificateFiles, TlsOptions};
 use deltafan::tls::reload::Reloader;
 use deltafan::upstream::{
     Backoff, Client, FailoverTimes, Mux, Options, Servers, Settings, Target, Transport, UpstreamState, dial,
@@ -56,24 +57,24 @@ impl Pki {
     }
 
     /// A client that knows the authority of servers, and is nobody.
-    fn nobody(&self) -> ClientTls {
-        ClientTls { ca_file: Some(self.path("ca.pem")), ..ClientTls::default() }
+    fn nobody(&self) -> TlsOptions {
+        TlsOptions { ca_file: Some(self.path("ca.pem")), ..TlsOptions::default() }
     }
 
     /// Files with a certificate of its own, which is put in its place.
-    fn somebody(&self, leaf: &Identity) -> ClientTls {
+    fn somebody(&self, leaf: &Identity) -> TlsOptions {
         let cert_file = put(self.dir.path(), "relay.pem", &leaf.cert_pem);
         let key_file = put(self.dir.path(), "relay.key", &leaf.key_pem);
-        ClientTls { own: Some(CertificateFiles { cert_file, key_file }), ..self.nobody() }
+        TlsOptions { own: Some(CertificateFiles { cert_file, key_file }), ..self.nobody() }
     }
 }
 
-fn named(tls: ClientTls, name: &str) -> ClientTls {
-    ClientTls { server_name: Some(name.parse().unwrap()), ..tls }
+fn named(tls: TlsOptions, name: &str) -> TlsOptions {
+    TlsOptions { server_name: Some(name.parse().unwrap()), ..tls }
 }
 
 /// Why there is no connection, or that there is one.
-async fn outcome(uri: &str, tls: ClientTls) -> String {
+async fn outcome(uri: &str, tls: TlsOptions) -> String {
     let transport = Transport { connect_timeout: PATIENCE, ..Transport::default() };
     let endpoint = transport.endpoint(uri).unwrap();
     let way = match ClientFiles::new(tls, endpoint.uri()).unwrap().read() {
@@ -86,7 +87,7 @@ async fn outcome(uri: &str, tls: ClientTls) -> String {
     }
 }
 
-async fn expect(uri: &str, tls: ClientTls, expected: &str) {
+async fn expect(uri: &str, tls: TlsOptions, expected: &str) {
     let start = Instant::now();
     let outcome = outcome(uri, tls).await;
     assert!(outcome.contains(expected), "expected {expected:?}, but {outcome}");
@@ -140,7 +141,7 @@ async fn a_server_that_cannot_prove_its_name_is_refused_and_the_reason_is_said()
 
     let revoked = pki.server(&["localhost"]);
     let list = put(pki.dir.path(), "crl.pem", &pki.servers.revoke(&[&revoked]));
-    let heeds = ClientTls { crl_file: Some(list), ..pki.nobody() };
+    let heeds = TlsOptions { crl_file: Some(list), ..pki.nobody() };
     front.show(&Shown::new(&revoked));
     expect(&uri, heeds.clone(), "has been revoked, as crl_file says").await;
     front.show(&Shown::new(&good));
@@ -182,7 +183,7 @@ async fn a_server_is_taken_by_its_spiffe_id_and_no_other() {
 
     let list = put(pki.dir.path(), "crl.pem", &pki.servers.revoke(&[&istiod]));
     front.show(&Shown::new(&istiod));
-    expect(&uri, ClientTls { crl_file: Some(list), ..client }, "has been revoked").await;
+    expect(&uri, TlsOptions { crl_file: Some(list), ..client }, "has been revoked").await;
 }
 
 #[tokio::test]
@@ -295,11 +296,13 @@ struct Relay {
 }
 
 impl Relay {
-    fn start(uri: &str, tls: ClientTls, reloader: &Reloader) -> Self {
+    fn start(uri: &str, tls: TlsOptions, reloader: &Reloader) -> Self {
         let endpoint = Transport::default().endpoint(uri).unwrap();
         let files = ClientFiles::new(tls, endpoint.uri()).unwrap();
+        let paths = files.paths();
+        let load = move |read: &Files| files.load(read);
         let options = Options {
-            tls: Some(files.watch(reloader, "upstream.servers[].tls").unwrap()),
+            tls: Some(reloader.add("upstream.servers[].tls", paths, load).unwrap()),
             backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
             ..Options::new(endpoint)
         };

@@ -19,6 +19,7 @@ pub mod pool;
 pub mod proto;
 mod relay_identity;
 pub mod resource;
+pub mod routes;
 pub mod snapshot_content;
 pub mod subscription;
 pub mod upstream;

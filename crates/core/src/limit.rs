@@ -93,6 +93,12 @@ impl Limit {
     }
 }
 
+/// Whether a client with this result of the handshake was refused for a fault that somebody has to
+/// correct. Port scanners and health checks cause the others.
+pub fn is_tls_refusal(result: &str) -> bool {
+    !matches!(result, "ok" | "closed" | "left" | "draining" | "timeout" | "protocol")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -8,9 +8,10 @@ use serde_json::{Value as Json, json};
 
 use super::UPSTREAM;
 use crate::config::notation::Written as _;
-use crate::config::{Backoff, Config, ListenAddress, ServerIdentity, Source, UpstreamKeepalive};
+use crate::config::{Backoff, Config, ListenAddress, Source, UpstreamKeepalive};
 use crate::node_field::NodeField;
 use deltafan_core::upstream::Locators;
+use deltafan_transport::tls::options::ServerIdentity;
 
 const EVERYTHING: &str = r#"
 node:

@@ -3,9 +3,10 @@ use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
 use super::{
-    super::{DecodeError, FileResource, Format, file_decoder::decode},
+    super::{DecodeError, FileResource, file_decoder::decode},
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,
 };
+use crate::descriptors::text_formats::{Format, TextError};
 use crate::descriptors::{ANY, message};
 use crate::resource::Kind;
 use crate::resource::wire::put_bytes;
@@ -311,10 +312,10 @@ fn errors_name_the_place_and_the_cause() {
         assert_eq!(names(&decode(format, &write(format, &variants)).unwrap()), ["a", "a", "a"]);
         let twice = error(format, write(format, &response(&[variant("prod"), variant("prod")])));
         assert!(twice.contains("\"a\" is there twice with the same constraints"), "{twice}");
-        assert!(matches!(decode(format, b""), Err(DecodeError::Empty)));
-        assert!(matches!(decode(format, b" \n"), Err(DecodeError::Empty)));
+        assert!(matches!(decode(format, b""), Err(DecodeError::Text(TextError::Empty))));
+        assert!(matches!(decode(format, b" \n"), Err(DecodeError::Text(TextError::Empty))));
     }
-    assert!(matches!(decode(Format::Text, b"# nothing yet\n"), Err(DecodeError::Empty)));
+    assert!(matches!(decode(Format::Text, b"# nothing yet\n"), Err(DecodeError::Text(TextError::Empty))));
     assert!(error(Format::Yaml, "a: [").contains("line 1"), "{}", error(Format::Yaml, "a: ["));
     assert!(error(Format::Yaml, "- 1").contains("expected an object"));
     assert!(error(Format::Json, "{").contains("line 1 column 1"));

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deltafan_transport::call::{is_of_server, is_reset, status_text};
+use deltafan_transport::stream::OpenStream;
 use futures_util::StreamExt as _;
 use http::Uri;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-use super::super::call::{is_of_server, is_reset, status_text};
-use super::super::connection::{OpenStream, Server};
-use super::super::link::{Line, Link};
+use super::super::link::{Line, Link, Server};
 use super::super::liveness::{Liveness, LivenessTimes, Purpose, Sign};
 use super::super::probe::{Probes, Word, lend};
 use super::super::relay_watch::{RelayWatch, Standing};
@@ -100,7 +100,7 @@ impl Conversation {
     pub(super) fn new(server: Server, protocol: Protocol, backoff: Backoff, liveness: LivenessTimes) -> Self {
         let now = now();
         Self {
-            primary: OpenStream::on(&server, protocol),
+            primary: server.open(protocol),
             secondary: Secondary::new(server.clone(), protocol, backoff),
             inquiry: None,
             watch: RelayWatch::new(server.channel.clone()),
@@ -143,7 +143,7 @@ impl Conversation {
         self.secondary.open = None;
         if stream == StreamId::Primary {
             self.has_passed_over = false;
-            self.primary = OpenStream::on(&self.server, self.protocol);
+            self.primary = self.server.open(self.protocol);
         }
     }
 
@@ -152,7 +152,7 @@ impl Conversation {
         if !mux.has_inquiry() {
             self.inquiry = None;
             if let Some((protocol, request)) = mux.begin_inquiry(now()) {
-                let open = OpenStream::on(&self.server, protocol);
+                let open = self.server.open(protocol);
                 // The stream takes several requests before it is open.
                 _ = open.outgoing.try_send(lend(representative, request, protocol));
                 self.inquiry = Some(open);
@@ -168,7 +168,7 @@ impl Conversation {
     /// request reopens it.
     pub(super) fn rest_at_relay(&mut self) {
         if self.primary.is_relay() {
-            self.primary = OpenStream::when_asked(&self.server, self.protocol);
+            self.primary = self.server.open_when_asked(self.protocol);
         }
     }
 
@@ -374,7 +374,7 @@ impl Secondary {
         match (mux.wants_secondary(), self.open.is_some()) {
             (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
                 self.answered = false;
-                self.open = Some(OpenStream::on(&self.server, self.protocol));
+                self.open = Some(self.server.open(self.protocol));
                 mux.opened(StreamId::Secondary, now);
             }
             (false, true) => {

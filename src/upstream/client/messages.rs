@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use deltafan_transport::stream::OpenStream;
 use tonic::{Code, Status};
 
-use super::super::connection::OpenStream;
 use super::super::link::Lease;
 use super::super::probe::lend;
 use super::super::relay_watch::Standing;

@@ -1,4 +1,4 @@
-//! Descriptors of Envoy's v3 API, and resources as JSON.
+//! Descriptors of Envoy's v3 API, and messages as JSON and in other forms of text.
 //!
 //! Owns the embedded descriptors and those that an operator adds. Knows nothing of the relay's own
 //! types, and does no I/O. The embedded set (see `proto/README.md`) is unpacked at first use, so a
@@ -8,7 +8,9 @@
 //! than [`MAX_DEPTH`] nested messages, counted through every `Any`, are refused.
 
 mod descriptor_sets;
+mod document_fault;
 mod redact;
+pub mod text_formats;
 mod tree_size;
 
 use std::{io::Read as _, sync::OnceLock};
@@ -17,6 +19,7 @@ use flate2::read::GzDecoder;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, Value};
 
 pub use descriptor_sets::{DescriptorSet, Descriptors, SetError};
+pub use document_fault::near;
 
 /// Protobuf's own default, but an `Any` does not start a new count.
 pub const MAX_DEPTH: usize = 100;

@@ -1,25 +1,24 @@
-//! Connection to the control plane and its streams, as bytes.
+//! ADS streams as bytes, and settings of the transport.
 //!
-//! Owns the transport settings. Knows nothing of the messages.
+//! Owns both. Knows nothing of the messages.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use deltafan_core::cache::Protocol;
 use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use super::call::{call, reasons};
-use super::liveness::Pulse;
-use super::transfer::Transfers;
-use crate::RelayIdentity;
-use crate::cache::Protocol;
+use crate::call::{call, reasons};
 use crate::grpc::RELAY_HEADER;
+use crate::transfer::Transfers;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const SOTW_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -86,60 +85,28 @@ impl Transport {
 /// room.
 const WAITING: usize = 8;
 
-#[derive(Clone, Debug)]
-pub(super) struct Server {
-    pub(super) channel: Channel,
-    /// Largest accepted response in bytes.
-    pub(super) max_message: usize,
-    pub(super) transfers: Transfers,
-    pub(super) pulse: Arc<Pulse>,
-    /// Name by which this relay recognizes itself as its server.
-    pub(super) identity: RelayIdentity,
-}
-
 /// Open stream. The transport takes encoded requests from the sender when it has room.
-pub(crate) struct OpenStream {
-    pub(crate) outgoing: mpsc::Sender<Bytes>,
-    pub(crate) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
+pub struct OpenStream {
+    pub outgoing: mpsc::Sender<Bytes>,
+    pub incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
     is_relay: Arc<AtomicBool>,
 }
 
+impl fmt::Debug for OpenStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenStream").field("is_relay", &self.is_relay).finish_non_exhaustive()
+    }
+}
+
 impl OpenStream {
-    /// Opens a relay's stream without waiting for the server: many send headers only with the first response.
-    pub(super) fn on(server: &Server, protocol: Protocol) -> Self {
-        Self::of_relay(server, protocol, false)
-    }
-
-    /// Creates a relay's stream that opens with its first request.
-    pub(super) fn when_asked(server: &Server, protocol: Protocol) -> Self {
-        Self::of_relay(server, protocol, true)
-    }
-
-    fn of_relay(server: &Server, protocol: Protocol, waits: bool) -> Self {
-        let Server { channel, max_message, transfers, identity, .. } = server.clone();
-        // A `node.id` with control characters is no header: such a relay is not recognized.
-        let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
-        let headers = name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();
-        Self::begin(channel, protocol, headers, (Vec::new(), waits), max_message, &transfers)
-    }
-
-    /// Opens a client's stream and sends these requests first. `transfers` notes arrived parts of a response.
-    pub(crate) fn of_client(
-        channel: Channel,
-        protocol: Protocol,
-        first: Vec<Bytes>,
-        max_message: usize,
-        transfers: &Transfers,
-    ) -> Self {
-        Self::begin(channel, protocol, HeaderMap::new(), (first, false), max_message, transfers)
-    }
-
-    /// Sends `first` before all others; if it `waits`, the stream opens with the request after them.
-    fn begin(
+    /// Opens a stream with these headers, without waiting for the server: many send headers only with the first
+    /// response. Sends the `first` requests before all others; with `None` it opens with its first request.
+    /// `transfers` notes arrived parts of a response.
+    pub fn open(
         channel: Channel,
         protocol: Protocol,
         headers: HeaderMap,
-        (mut first, waits): (Vec<Bytes>, bool),
+        first: Option<Vec<Bytes>>,
         max_message: usize,
         transfers: &Transfers,
     ) -> Self {
@@ -153,9 +120,10 @@ impl OpenStream {
                 Protocol::Delta => DELTA_ADS,
                 Protocol::Sotw => SOTW_ADS,
             };
-            if waits {
-                first.extend(requests.next().await);
-            }
+            let first = match first {
+                Some(first) => first,
+                None => requests.next().await.into_iter().collect(),
+            };
             let requests = stream::iter(first).chain(requests);
             let (headers, messages) = call(channel, path, headers, requests, max_message, transfer).await?;
             noted.store(headers.contains_key(RELAY_HEADER), Ordering::Relaxed);
@@ -165,7 +133,7 @@ impl OpenStream {
     }
 
     /// Whether the server is a relay, which its headers show before its first message.
-    pub(super) fn is_relay(&self) -> bool {
+    pub fn is_relay(&self) -> bool {
         self.is_relay.load(Ordering::Relaxed)
     }
 }

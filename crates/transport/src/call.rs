@@ -26,9 +26,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tower::Service as _;
 
-use super::transfer::Transfer;
-use super::wait::now;
 use crate::grpc::{BytesCodec, Prefix};
+use crate::transfer::{Transfer, now};
 
 const GRPC: &str = "application/grpc";
 const GRPC_STATUS: &str = "grpc-status";
@@ -37,7 +36,7 @@ const GRPC_MESSAGE: &str = "grpc-message";
 /// HTTP answer without gRPC: the source of its status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is none of gRPC: HTTP status {status}, content-type `{content_type}`", status = .status.as_u16())]
-pub(crate) struct NotGrpcError {
+pub struct NotGrpcError {
     status: StatusCode,
     /// Escaped.
     content_type: String,
@@ -52,7 +51,7 @@ const SHORT: usize = 1 << 10;
 /// # Errors
 ///
 /// A status if the server cannot be reached, or answers with only a status, or not by gRPC.
-pub(super) async fn call(
+pub async fn call(
     mut channel: Channel,
     path: &'static str,
     headers: HeaderMap,
@@ -86,14 +85,14 @@ fn unreachable(error: tonic::transport::Error) -> Status {
 
 /// Whether the server sent this status: in headers, in trailers, by RST_STREAM or as another HTTP answer.
 /// False for the end of the connection and faults of this process.
-pub(super) fn is_of_server(status: &Status) -> bool {
+pub fn is_of_server(status: &Status) -> bool {
     status.source().is_none()
         || causes(status).any(|cause| cause.is::<NotGrpcError>())
         || h2_error(status).is_some_and(h2::Error::is_reset)
 }
 
 /// Whether the server reset a call, but not because it was too busy to look at it.
-pub(super) fn is_reset(status: &Status) -> bool {
+pub fn is_reset(status: &Status) -> bool {
     let is_busy = |error: &h2::Error| {
         matches!(error.reason(), Some(Reason::REFUSED_STREAM | Reason::ENHANCE_YOUR_CALM))
     };
@@ -230,7 +229,7 @@ impl Buffer {
 }
 
 /// Formats a status as `UNAVAILABLE: message`, with its causes.
-pub(crate) fn status_text(status: &Status) -> String {
+pub fn status_text(status: &Status) -> String {
     let mut code = String::new();
     for (at, letter) in format!("{:?}", status.code()).char_indices() {
         if letter.is_uppercase() && at > 0 {
@@ -247,7 +246,7 @@ pub(crate) fn status_text(status: &Status) -> String {
 }
 
 /// Formats an error with its causes: tonic's own text is often just "transport error".
-pub(super) fn reasons(error: &dyn Error) -> String {
+pub fn reasons(error: &dyn Error) -> String {
     let mut text = error.to_string();
     add_causes(&mut text, error);
     text

@@ -14,19 +14,23 @@ pub const RELAY_HEADER: &str = "x-deltafan-relay";
 /// silence meanwhile does not prove that a resource is absent.
 pub const UPSTREAM_SERVICE: &str = "deltafan.upstream";
 
+/// Beginning of the answer of an admin address to an xDS client.
+pub const NOT_XDS: &str =
+    "this is the admin address of the relay; xDS is served at the addresses of `downstream.listeners`";
+
 /// Precedes each message of a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prefix {
-    pub(crate) is_compressed: bool,
+pub struct Prefix {
+    pub is_compressed: bool,
     /// Bytes of the message.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 impl Prefix {
-    pub(crate) const LENGTH: usize = 5;
+    pub const LENGTH: usize = 5;
 
     /// Reads a prefix; `None` if there are too few bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+    pub fn of(bytes: &[u8]) -> Option<Self> {
         let [compressed, length @ ..] = *bytes.first_chunk::<{ Self::LENGTH }>()?;
         Some(Self { is_compressed: compressed != 0, length: u32::from_be_bytes(length) as usize })
     }

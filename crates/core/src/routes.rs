@@ -1,10 +1,10 @@
-//! Paths of the services (R-EP-01).
+//! Paths of the services (R-EP-01), for servers and clients.
 
 use crate::cache::Protocol;
 use crate::resource::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub enum Route {
     /// Stream of one type, or of all.
     Stream(Protocol, Option<Kind>),
     /// Unary state-of-the-world request of one type.
@@ -40,7 +40,7 @@ const SERVICES: [(&str, &str, &str, Option<Kind>); 11] = [
 ];
 
 impl Route {
-    pub(super) fn of(path: &str) -> Option<Self> {
+    pub fn of(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
         let (package, service) = service.split_once(".v3.")?;
         let (_, _, name, kind) = SERVICES.into_iter().find(|row| row.0 == package && row.1 == service)?;
@@ -55,9 +55,9 @@ impl Route {
     }
 }
 
-pub(crate) const POLLED: &str = "/v3/discovery:";
+pub const POLLED: &str = "/v3/discovery:";
 
-pub(super) fn polled_type(path: &str) -> Option<Kind> {
+pub fn polled_type(path: &str) -> Option<Kind> {
     let what = path.strip_prefix(POLLED)?;
     POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use crate::config::{self, ServerIdentity};
+use super::options::{ServerIdentity, TlsOptions};
 use crate::terminal::printable;
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Own {
 
 impl Diagnosis {
     pub(super) fn new(
-        files: &config::ClientTls,
+        files: &TlsOptions,
         own: Option<Own>,
         expected: &ServerIdentity,
         settings: Settings,
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_server_that_does_not_say_why_refuses_an_expired_certificate_for_that() {
         let expected = ServerIdentity::of_host(&http::Uri::from_static("https://control.example")).unwrap();
-        let files = config::ClientTls { ca_file: None, own: None, crl_file: None, server_name: None };
+        let files = TlsOptions::default();
         for (expires, reason) in [(1, "has expired"), (i64::MAX, "may not like")] {
             let own = Own::new(Path::new("relay.pem"), expires);
             let diagnosis = Diagnosis::new(&files, Some(own), &expected, Settings::KEYS);

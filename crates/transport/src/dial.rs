@@ -23,10 +23,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
-use super::call::reasons;
+use crate::call::reasons;
 use crate::tls::client::ClientTls;
-pub(super) use addresses::Unreached;
-pub(crate) use addresses::resolve;
+pub use addresses::Unreached;
+pub use addresses::resolve;
 use addresses::try_each;
 
 #[derive(Clone, Debug)]
@@ -47,17 +47,22 @@ pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String>
     dial_from(endpoint, target, 0).await.map(|dialed| dialed.channel).map_err(|failed| failed.why)
 }
 
-pub(super) struct Dialed {
-    pub(super) channel: Channel,
+#[derive(Debug)]
+pub struct Dialed {
+    pub channel: Channel,
     /// Facts that the socket sees.
-    pub(super) facts: Arc<Facts>,
+    pub facts: Arc<Facts>,
     /// Number of the address among those of the server.
-    pub(super) address: usize,
-    pub(super) has_others: bool,
+    pub address: usize,
+    pub has_others: bool,
 }
 
 /// Like [`dial`], from the address of this number. The name look-up may take as long as the attempt.
-pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, Unreached> {
+///
+/// # Errors
+///
+/// As of [`dial`], with facts for the next attempt.
+pub async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, Unreached> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         let why = format!("{} and its TLS settings do not go together", endpoint.uri());
         return Err(Unreached { why, tried: 0, is_refused: false });
@@ -143,7 +148,7 @@ async fn dial_at(
 
 /// Facts about a connection that its socket sees.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub struct Facts {
     is_closed: AtomicBool,
     /// Allowed concurrent streams plus one; 0 without a limit.
     streams: AtomicU32,
@@ -151,7 +156,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Whether the connection is lost, or takes no more streams.
-    pub(super) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
@@ -160,7 +165,7 @@ impl Facts {
     }
 
     /// Allowed concurrent streams; `None` without a limit.
-    pub(super) fn max_streams(&self) -> Option<u32> {
+    pub fn max_streams(&self) -> Option<u32> {
         self.streams.load(Ordering::Acquire).checked_sub(1)
     }
 
@@ -180,7 +185,7 @@ impl Facts {
 
 impl Target {
     /// Error for a server that closed the connection at once.
-    pub(crate) fn closed(&self) -> String {
+    pub fn closed(&self) -> String {
         match self {
             Self::Tls(tls) => tls.diagnosis().closed(),
             Self::Cleartext => format!("{CLOSED}: it may expect TLS (https://)"),
@@ -301,15 +306,15 @@ impl Drop for FirstFrameProbe {
 }
 
 /// Error for a cleartext server that closed the connection at once.
-pub(crate) const CLOSED: &str = "the server closed the connection before it said anything";
+pub const CLOSED: &str = "the server closed the connection before it said anything";
 
-pub(crate) const NOT_HTTP2: &str = "the server does not speak HTTP/2";
+pub const NOT_HTTP2: &str = "the server does not speak HTTP/2";
 
 /// Error for a server that answers cleartext in TLS.
-pub(crate) const ANSWERS_IN_TLS: &str = "the server answers in TLS; write https://";
+pub const ANSWERS_IN_TLS: &str = "the server answers in TLS; write https://";
 
 /// Whether a server's first bytes are a TLS alert or handshake, since version 3.0.
-pub(crate) fn is_tls(head: &[u8]) -> bool {
+pub fn is_tls(head: &[u8]) -> bool {
     [[0x15, 3], [0x16, 3]].iter().any(|record| head.starts_with(record))
 }
 

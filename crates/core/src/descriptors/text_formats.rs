@@ -6,6 +6,7 @@
 //! - Equal texts give equal bytes (`encode`).
 //! - No error quotes a value, which may be a private key.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use prost::Message as _;
@@ -15,25 +16,72 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-use super::{
-    DISCOVERY_RESPONSE, DecodeError, Document, Format,
-    document_fault::{Fault, Step},
-};
-use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, any_type_url, message, unpack_any};
+use super::document_fault::{Fault, Step};
+use super::{ANY, DescriptorError, MAX_DEPTH, any_type_url, message, unpack_any};
 use crate::resource::wire::put_bytes;
 
 /// Limit on the events of a YAML file. The library's own bounds suit hand-written settings. File size bounds
 /// these events, except aliases, which keep the library's bound.
 const MAX_YAML_EVENTS: usize = 64 << 20;
 
+/// Type of a whole answer.
+pub const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 const NODE: &str = "envoy.config.core.v3.Node";
 
-pub(super) fn json(bytes: &[u8]) -> Result<Document, DecodeError> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Binary,
+    Json,
+    Yaml,
+    Text,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Document {
+    Response(Vec<u8>),
+    Any(Vec<u8>),
+}
+
+/// Text that does not hold the expected message.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    #[error("the file is empty: expected a DiscoveryResponse or one google.protobuf.Any")]
+    Empty,
+    #[error("{0}")]
+    Syntax(String),
+    #[error(transparent)]
+    Descriptor(#[from] DescriptorError),
+}
+
+impl Format {
+    /// Returns the format by the extension; `None` for other files.
+    pub fn of(file: &Path) -> Option<Self> {
+        match file.extension().and_then(OsStr::to_str)? {
+            "pb" | "binpb" => Some(Self::Binary),
+            "json" => Some(Self::Json),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "pb_text" | "textproto" | "txtpb" => Some(Self::Text),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a DiscoveryResponse, or one resource with its `@type`.
+///
+/// # Errors
+///
+/// Text that holds neither.
+pub fn json(bytes: &[u8]) -> Result<Document, TextError> {
     let text = utf8(bytes)?;
     from_value(&json_value(text)?, text)
 }
 
-pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
+/// As [`json`], of YAML.
+///
+/// # Errors
+///
+/// Text that holds neither.
+pub fn yaml(bytes: &[u8]) -> Result<Document, TextError> {
     let text = utf8(bytes)?;
     from_value(&yaml_value(text)?, text)
 }
@@ -43,8 +91,8 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if the bytes are neither JSON nor YAML, or hold no node.
-pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+/// [`TextError`] if the bytes are neither JSON nor YAML, or hold no node.
+pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, TextError> {
     let text = utf8(bytes)?;
     let value = match Format::of(file) {
         Some(Format::Json) => json_value(text)?,
@@ -53,14 +101,14 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
     // A Node has no such field; bootstraps of Envoy and gRPC have.
     let node = value.get("node").unwrap_or(&value);
     if !node.is_object() {
-        return Err(DecodeError::Syntax(format!(
+        return Err(TextError::Syntax(format!(
             "expected an {NODE}, or a bootstrap with a `node`, as an object"
         )));
     }
     let place = Vec::from_iter(value.get("node").map(|_| Step::Key("node".to_owned())));
     let what = if place.is_empty() { "it has no `node`, and by itself it" } else { "its `node`" };
     let node = parse(NODE, node, text, &place, &DeserializeOptions::new())?;
-    let node = node.map_err(|fault| DecodeError::Syntax(format!("{what} is not a valid {NODE}: {fault}")))?;
+    let node = node.map_err(|fault| TextError::Syntax(format!("{what} is not a valid {NODE}: {fault}")))?;
     Ok(encode(&node)?)
 }
 
@@ -68,14 +116,14 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if the bytes are no such message.
-pub fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
+/// [`TextError`] if the bytes are no such message.
+pub fn node_json(encoded: &[u8]) -> Result<Value, TextError> {
     let show = || {
         let descriptor = message(NODE).map_err(|error| error.to_string())?;
         let node = DynamicMessage::decode(descriptor, encoded).map_err(|error| error.to_string())?;
         serde_json::to_value(&node).map_err(|error| error.to_string())
     };
-    show().map_err(|reason: String| DecodeError::Syntax(format!("not a valid {NODE}: {reason}")))
+    show().map_err(|reason: String| TextError::Syntax(format!("not a valid {NODE}: {reason}")))
 }
 
 /// Encodes a DiscoveryResponse from proto3 JSON; equal texts give equal bytes. Omits fields without a
@@ -83,26 +131,26 @@ pub fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if the bytes are no such JSON, or hold a type without a descriptor.
-pub fn read_response(json: &[u8]) -> Result<Vec<u8>, DecodeError> {
+/// [`TextError`] if the bytes are no such JSON, or hold a type without a descriptor.
+pub fn read_response(json: &[u8]) -> Result<Vec<u8>, TextError> {
     let text = utf8(json)?;
     let value = json_value(text)?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let response = parse(DISCOVERY_RESPONSE, &value, text, &[], &options)?;
     let response =
-        response.map_err(|fault| DecodeError::Syntax(format!("not a DiscoveryResponse: {fault}")))?;
+        response.map_err(|fault| TextError::Syntax(format!("not a DiscoveryResponse: {fault}")))?;
     Ok(encode(&response)?)
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
-    std::str::from_utf8(bytes).map_err(|error| DecodeError::Syntax(format!("not text: {error}")))
+fn utf8(bytes: &[u8]) -> Result<&str, TextError> {
+    std::str::from_utf8(bytes).map_err(|error| TextError::Syntax(format!("not text: {error}")))
 }
 
-fn json_value(text: &str) -> Result<Value, DecodeError> {
-    serde_json::from_str(text).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))
+fn json_value(text: &str) -> Result<Value, TextError> {
+    serde_json::from_str(text).map_err(|error| TextError::Syntax(format!("not JSON: {error}")))
 }
 
-fn yaml_value(text: &str) -> Result<Value, DecodeError> {
+fn yaml_value(text: &str) -> Result<Value, TextError> {
     let options = serde_saphyr::options! {
         // YAML 1.2: `no` and `on` are words, as in a host name.
         strict_booleans: true,
@@ -114,8 +162,7 @@ fn yaml_value(text: &str) -> Result<Value, DecodeError> {
             max_nodes: MAX_YAML_EVENTS,
         },
     };
-    serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| DecodeError::Syntax(yaml_fault(&error)))
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| TextError::Syntax(yaml_fault(&error)))
 }
 
 /// YAML error without its quotes.
@@ -136,12 +183,17 @@ fn yaml_fault(error: &serde_saphyr::Error) -> String {
     }
 }
 
-pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
+/// As [`json`], of proto text.
+///
+/// # Errors
+///
+/// Text that holds neither.
+pub fn text(bytes: &[u8]) -> Result<Document, TextError> {
     let text = utf8(bytes)?;
     let outline = outline(text)?;
     let response = DynamicMessage::parse_text_format(message(DISCOVERY_RESPONSE)?, text);
     match response {
-        Ok(_) if outline.blank => Err(DecodeError::Empty),
+        Ok(_) if outline.blank => Err(TextError::Empty),
         Ok(response) => Ok(Document::Response(encode(&response)?)),
         Err(error) => match DynamicMessage::parse_text_format(message(ANY)?, text) {
             Ok(any) => Ok(Document::Any(encode(&any)?)),
@@ -150,7 +202,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
                 let (shape, error) =
                     if outline.begins_with_bracket { (ANY, any_error) } else { (DISCOVERY_RESPONSE, error) };
                 let fault = text_fault(&message(shape)?, text, &error);
-                Err(DecodeError::Syntax(format!("not the text of a {shape}: {fault}")))
+                Err(TextError::Syntax(format!("not the text of a {shape}: {fault}")))
             }
         },
     }
@@ -176,9 +228,9 @@ fn text_fault(message: &MessageDescriptor, text: &str, error: &ParseError) -> St
     format!("line {line}: {reason}")
 }
 
-fn from_value(value: &Value, text: &str) -> Result<Document, DecodeError> {
+fn from_value(value: &Value, text: &str) -> Result<Document, TextError> {
     let Value::Object(fields) = value else {
-        return Err(DecodeError::Syntax(
+        return Err(TextError::Syntax(
             "expected an object: a DiscoveryResponse, or a resource with \"@type\"".to_owned(),
         ));
     };
@@ -188,7 +240,7 @@ fn from_value(value: &Value, text: &str) -> Result<Document, DecodeError> {
     };
     let options = DeserializeOptions::new();
     let parsed = parse(type_name, value, text, &[], &options)?;
-    let parsed = parsed.map_err(|fault| DecodeError::Syntax(format!("not a valid {type_name}: {fault}")))?;
+    let parsed = parsed.map_err(|fault| TextError::Syntax(format!("not a valid {type_name}: {fault}")))?;
     Ok(document(encode(&parsed)?))
 }
 
@@ -211,7 +263,7 @@ struct Outline {
 }
 
 /// Scans proto text without parsing it, to bound the depth: the parser recurses as deep as the text nests.
-fn outline(text: &str) -> Result<Outline, DecodeError> {
+fn outline(text: &str) -> Result<Outline, TextError> {
     let mut outline = Outline { blank: true, begins_with_bracket: false };
     let mut depth = 0_usize;
     let mut bytes = text.bytes();
@@ -246,8 +298,11 @@ fn outline(text: &str) -> Result<Outline, DecodeError> {
 /// Canonical encoding of a message: equal texts give equal bytes, in every run and on every machine. The
 /// library's maps are in hash order, which differs between runs, and versions made from such bytes would
 /// change after every restart. So maps are written in key order, and the content of an `Any` is written anew.
-/// Fails when it nests too deep, or holds an `Any` of an unknown type.
-pub(super) fn encode(message: &DynamicMessage) -> Result<Vec<u8>, DescriptorError> {
+///
+/// # Errors
+///
+/// Message that nests too deep, or holds an `Any` of an unknown type.
+pub fn encode(message: &DynamicMessage) -> Result<Vec<u8>, DescriptorError> {
     encode_at(message, 0)
 }
 

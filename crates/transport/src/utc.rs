@@ -10,11 +10,11 @@ const SET: Duration = Duration::from_millis(500);
 
 /// Wall clock, by one simultaneous reading of both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WallClock(Instant, SystemTime);
+pub struct WallClock(Instant, SystemTime);
 
 impl WallClock {
     /// Clock of this process. A moment keeps its time, unless the machine's clock was set.
-    pub(crate) fn get() -> Self {
+    pub fn get() -> Self {
         static KEPT: Mutex<Option<WallClock>> = Mutex::new(None);
         let now = Self::now();
         let mut kept = KEPT.lock();
@@ -23,7 +23,7 @@ impl WallClock {
         clock
     }
 
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         Self(Instant::now(), SystemTime::now())
     }
 
@@ -37,7 +37,7 @@ impl WallClock {
     }
 
     /// 1970 for a moment before that.
-    pub(crate) fn at(self, moment: Instant) -> SystemTime {
+    pub fn at(self, moment: Instant) -> SystemTime {
         let time = match moment.checked_duration_since(self.0) {
             Some(later) => self.1.checked_add(later),
             None => self.1.checked_sub(self.0.saturating_duration_since(moment)),
@@ -47,18 +47,18 @@ impl WallClock {
 }
 
 /// `2026-05-04T10:00:00Z`.
-pub(crate) fn seconds(at: SystemTime) -> String {
+pub fn seconds(at: SystemTime) -> String {
     Timestamp { nanos: 0, ..at.into() }.to_string()
 }
 
 /// `2026-05-04T10:00:00.250Z`.
-pub(crate) fn milliseconds(at: SystemTime) -> String {
+pub fn milliseconds(at: SystemTime) -> String {
     let Timestamp { seconds, nanos } = at.into();
     Timestamp { seconds, nanos: nanos - nanos % 1_000_000 }.to_string()
 }
 
 /// Reads a time such as `2026-05-04T10:00:00Z`.
-pub(crate) fn parse(text: &str) -> Option<SystemTime> {
+pub fn parse(text: &str) -> Option<SystemTime> {
     text.parse::<Timestamp>().ok()?.try_into().ok()
 }
 

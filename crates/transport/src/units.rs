@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::errors::quoted;
+use crate::terminal::quoted;
 
 /// Largest first, so that printing finds the shortest form.
 const DURATION_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
@@ -14,7 +14,11 @@ const DURATION_FORMS: &str = "durations are written `300ms`, `20s`, `30m`, `1h`"
 const SIZE_FORMS: &str = "sizes are written `64KiB`, `4MiB`, `1GiB`, or in plain bytes";
 
 /// Returns milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
-pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+///
+/// Text in another notation, in words for operators.
+pub fn parse_duration(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
@@ -55,7 +59,11 @@ fn fraction_of(digits: &str, scale: u64) -> Option<u64> {
 }
 
 /// In bytes; integers only.
-pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+///
+/// Text in another notation, in words for operators.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let scale = match SIZE_UNITS.into_iter().find(|(name, _)| *name == unit) {
         Some((_, scale)) => scale,
@@ -69,7 +77,12 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{} is too large", quoted(text)))
 }
 
-pub(super) fn parse_count(text: &str) -> Result<u64, String> {
+/// Whole number.
+///
+/// # Errors
+///
+/// Text in another notation, in words for operators.
+pub fn parse_count(text: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{} is not a whole number", quoted(text)));
     }
@@ -82,11 +95,11 @@ fn split_unit(text: &str) -> (&str, &str) {
 }
 
 /// Milliseconds, as ranges have them. Every duration of a file fits.
-pub(super) fn millis(duration: Duration) -> u64 {
+pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn format_duration(millis: u64) -> String {
+pub fn format_duration(millis: u64) -> String {
     if millis == 0 {
         return "0s".to_owned();
     }
@@ -95,9 +108,89 @@ pub(super) fn format_duration(millis: u64) -> String {
     format!("{}{unit}", millis / scale)
 }
 
-pub(super) fn format_size(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     match SIZE_UNITS.into_iter().find(|(_, scale)| bytes > 0 && bytes.is_multiple_of(*scale)) {
         Some((unit, scale)) => format!("{}{unit}", bytes / scale),
         None => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{format_duration, format_size, parse_count, parse_duration, parse_size};
+
+    #[test]
+    fn durations_have_a_unit_and_whole_milliseconds() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("300ms", 300),
+            ("20s", 20_000),
+            ("1.5s", 1500),
+            ("0.001s", 1),
+            ("1.500000000000000000000000s", 1500),
+            ("30m", 1_800_000),
+            ("0.5h", 1_800_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(millis), "{text}");
+        }
+        let forms = "durations are written `300ms`, `20s`, `30m`, `1h`";
+        assert_eq!(parse_duration("20"), Err(format!("`20` has no unit; {forms}")));
+        assert_eq!(parse_duration("1.5"), Err(format!("`1.5` has no unit; {forms}")));
+        for text in ["", "s", ".5s", "5.s", "1.2.3s", "-1s", "+1s", "1 s", "1S", "1d", "1m30s", "1e3s", "٣s"]
+        {
+            assert_eq!(parse_duration(text), Err(format!("`{text}` is not a duration; {forms}")), "{text}");
+        }
+        for text in ["0.5ms", "1.0001s", "1.00000000000000000000001s"] {
+            let problem = format!("`{text}` is not a whole number of milliseconds");
+            assert_eq!(parse_duration(text), Err(problem), "{text}");
+        }
+        assert_eq!(
+            parse_duration("99999999999999999999s"),
+            Err("`99999999999999999999s` is too long".to_owned())
+        );
+        assert_eq!(parse_duration("9999999999999999h"), Err("`9999999999999999h` is too long".to_owned()));
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_binary_units() {
+        for (text, bytes) in [("0", 0), ("17", 17), ("64KiB", 65_536), ("4MiB", 4 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        let forms = "sizes are written `64KiB`, `4MiB`, `1GiB`, or in plain bytes";
+        for text in ["", "MiB", "4MB", "4 MiB", "4mib", "1.5MiB", "-1", "4M"] {
+            assert_eq!(parse_size(text), Err(format!("`{text}` is not a size; {forms}")), "{text}");
+        }
+        assert_eq!(parse_size("99999999999999999999"), Err("`99999999999999999999` is too large".to_owned()));
+        assert_eq!(
+            parse_size("18446744073709551615KiB"),
+            Err("`18446744073709551615KiB` is too large".to_owned())
+        );
+    }
+
+    #[test]
+    fn counts_are_digits() {
+        assert_eq!(parse_count("100000"), Ok(100_000));
+        for text in ["", "-1", "+1", "1.0", "1e3", "100_000", "0x10", "many"] {
+            assert_eq!(parse_count(text), Err(format!("`{text}` is not a whole number")), "{text}");
+        }
+        assert_eq!(
+            parse_count("99999999999999999999"),
+            Err("`99999999999999999999` is too large".to_owned())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_value_reads_back(millis in any::<u64>(), bytes in any::<u64>()) {
+            prop_assert_eq!(parse_duration(&format_duration(millis)), Ok(millis));
+            prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
+        }
+
+        #[test]
+        fn no_text_makes_the_readers_panic(text in "[0-9.]{0,30}[a-zA-Z]{0,4}|.{0,20}") {
+            let _ = (parse_duration(&text).is_ok(), parse_size(&text).is_ok(), parse_count(&text).is_ok());
+        }
     }
 }

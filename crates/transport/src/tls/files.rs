@@ -1,18 +1,19 @@
 //! Contents of several files that belong together, as of one moment.
 //!
 //! Owns a read without tearing: an old certificate with a new key would be refused without an operator's
-//! mistake. Owns the bounded reading of PEM, and the words for its faults. No message contains a key.
+//! mistake. Owns the bounded reading of PEM, facts about certificates for operators, and the words for faults.
+//! No message contains a key.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 use xxhash_rust::xxh3::Xxh3Default;
-
-use crate::file_watch::{Fingerprint, fingerprint};
 
 /// Reads of a set that changes meanwhile. After that, the next event reads it again.
 const ATTEMPTS: usize = 5;
@@ -33,6 +34,44 @@ pub enum PemError {
     Empty { path: PathBuf, expected: &'static str },
     #[error("{path} is no PEM file: {error}")]
     Broken { path: PathBuf, error: pem::Error },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Unreadable, or without the expected contents.
+    #[error(transparent)]
+    File(#[from] PemError),
+    /// Unusable contents, or a mismatch with other files.
+    #[error("{path}: {reason}")]
+    Unusable { path: PathBuf, reason: String },
+    /// The watching thread could not be started.
+    #[error("cannot watch the files of {of}: {error}")]
+    NoThread { of: String, error: std::io::Error },
+}
+
+impl LoadError {
+    pub fn unusable(path: &Path, reason: impl ToString) -> Self {
+        Self::Unusable { path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+#[derive(Debug)]
+pub struct Loaded<T> {
+    pub value: T,
+    pub facts: Vec<Fact>,
+    /// Problem of a usable set, for operators.
+    pub warning: Option<String>,
+}
+
+/// Data on a certificate or list in force, for operators; never secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Kind, as in the configuration's keys: a label of a metric.
+    pub which: &'static str,
+    /// Earliest expiry, in seconds since 1970.
+    pub expires: i64,
+    /// Identifies it; empty where that is of no use.
+    pub fingerprint: String,
 }
 
 /// `Debug` prints the names only.
@@ -118,7 +157,7 @@ impl Files {
     }
 
     /// Files with a private key that every user can read.
-    pub(super) fn exposed_keys(&self) -> impl Iterator<Item = &Path> {
+    pub fn exposed_keys(&self) -> impl Iterator<Item = &Path> {
         let holds_key = |bytes: &[u8]| bytes.windows(KEY.len()).any(|window| window == KEY);
         let is_open =
             |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.mode() & READ_BY_OTHERS != 0);
@@ -126,12 +165,12 @@ impl Files {
         keys.filter(move |path| is_open(path))
     }
 
-    pub(super) fn digest(&self) -> u128 {
+    pub fn digest(&self) -> u128 {
         digest(&self.0)
     }
 
     /// Equal for equal contents of these files.
-    pub(super) fn digest_of(&self, paths: &[Option<&PathBuf>]) -> u128 {
+    pub fn digest_of(&self, paths: &[Option<&PathBuf>]) -> u128 {
         digest(self.0.iter().filter(|(path, _)| paths.contains(&Some(path))))
     }
 }
@@ -149,6 +188,15 @@ fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
         hash.update(bytes);
     }
     hash.digest128()
+}
+
+/// Differs if a file was replaced or written, unless that was within one tick of the filesystem's clock.
+pub type Fingerprint = [i64; 7];
+
+pub fn fingerprint(of: &Metadata) -> Fingerprint {
+    let file = [of.dev(), of.ino(), of.size()].map(|number| number as i64);
+    let [device, inode, size] = file;
+    [device, inode, size, of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]
 }
 
 /// Differ if the file at a path was replaced or written.
@@ -173,4 +221,51 @@ fn read(path: &Path) -> Result<Vec<u8>, PemError> {
         return Err(PemError::TooLarge { path: path.to_owned() });
     }
     Ok(bytes)
+}
+
+/// Authorities of a file, and their certificates.
+///
+/// # Errors
+///
+/// [`LoadError`] if one cannot be used.
+pub fn authorities(
+    files: &Files,
+    path: &Path,
+    which: &'static str,
+    facts: &mut Vec<Fact>,
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), LoadError> {
+    let certificates = files.certificates(path)?;
+    facts.push(fact(which, &certificates, path)?);
+    let mut roots = RootCertStore::empty();
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| LoadError::unusable(path, error))?;
+    }
+    Ok((roots, certificates))
+}
+
+/// Fingerprint of the first certificate, and the earliest expiry.
+///
+/// # Errors
+///
+/// [`LoadError`] if one cannot be read.
+pub fn fact(
+    which: &'static str,
+    certificates: &[CertificateDer<'_>],
+    path: &Path,
+) -> Result<Fact, LoadError> {
+    let mut expires = i64::MAX;
+    for (at, der) in certificates.iter().enumerate() {
+        let (_, certificate) = X509Certificate::from_der(der)
+            .map_err(|_| LoadError::unusable(path, format!("certificate {} is none of X.509", at + 1)))?;
+        expires = expires.min(certificate.validity().not_after.timestamp());
+    }
+    let fingerprint = certificates.first().map(|der| sha256(der)).unwrap_or_default();
+    Ok(Fact { which, expires, fingerprint })
+}
+
+/// SHA-256 in hexadecimal, as of `openssl x509 -fingerprint -sha256` without colons.
+fn sha256(der: &[u8]) -> String {
+    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let hash = suite.tls13().map(|suite| suite.common.hash_provider.hash(der));
+    hash.iter().flat_map(|hash| hash.as_ref()).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,8 +3,8 @@
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
-use super::super::Transport;
 use super::*;
+use crate::stream::Transport;
 
 /// Takes connections, says this, and keeps them.
 async fn server(says: &'static [u8]) -> SocketAddr {

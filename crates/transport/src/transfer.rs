@@ -13,8 +13,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// Returns the current time. Tests may pause tokio's clock.
+pub fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transfers(Arc<Mutex<State>>);
+pub struct Transfers(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -50,23 +55,23 @@ impl State {
 }
 
 impl Transfers {
-    pub(crate) fn of_stream(&self) -> Transfer {
+    pub fn of_stream(&self) -> Transfer {
         Transfer { of: self.clone(), is_under_way: false }
     }
 
     /// Whether a message is incomplete.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub fn is_under_way(&self) -> bool {
         self.0.lock().under_way > 0
     }
 
     /// Time of the last byte, while a message is incomplete.
-    pub(super) fn incomplete_since(&self) -> Option<Instant> {
+    pub fn incomplete_since(&self) -> Option<Instant> {
         let state = self.0.lock();
         state.until.filter(|_| state.under_way > 0)
     }
 
     /// Time of transfers, and whether one is under way with recent bytes.
-    pub(super) fn so_far(&self, now: Instant) -> (Duration, bool) {
+    pub fn so_far(&self, now: Instant) -> (Duration, bool) {
         let state = self.0.lock();
         let is_fresh = state.until.is_some_and(|last| now.saturating_duration_since(last) < state.earned);
         (state.at(now), state.under_way > 0 && is_fresh)
@@ -75,14 +80,14 @@ impl Transfers {
 
 /// Messages of one stream, which come one at a time.
 #[derive(Debug)]
-pub(crate) struct Transfer {
+pub struct Transfer {
     of: Transfers,
     is_under_way: bool,
 }
 
 impl Transfer {
     /// Notes bytes that were read, and whether they end within a message.
-    pub(crate) fn read(&mut self, bytes: usize, is_under_way: bool, now: Instant) {
+    pub fn read(&mut self, bytes: usize, is_under_way: bool, now: Instant) {
         if !is_under_way && !self.is_under_way {
             return;
         }
@@ -98,7 +103,7 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.read(0, false, super::wait::now());
+        self.read(0, false, now());
     }
 }
 
@@ -111,7 +116,7 @@ mod tests {
 
     #[test]
     fn time_counts_while_a_message_of_any_stream_is_on_its_way() {
-        let begun = super::super::wait::now();
+        let begun = now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let transfers = Transfers::default();
         let (mut first, mut second) = (transfers.of_stream(), transfers.of_stream());
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_message_that_trickles_is_silence() {
-        let begun = super::super::wait::now();
+        let begun = now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let transfers = Transfers::default();
         let mut trickles = transfers.of_stream();

@@ -10,8 +10,7 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, M
 use serde_json::{Value, json};
 use serde_saphyr::granit_parser::{self, Event, Parser};
 
-use crate::config::near;
-use crate::descriptors::{self, ANY, message_name};
+use super::{ANY, message as descriptor, message_name};
 
 /// Most values of an enum that a message lists.
 const LISTED: usize = 8;
@@ -107,7 +106,7 @@ impl Search<'_> {
             return if has_own_form(message) { expected() } else { self.fields(message, fields) };
         }
         let Some(type_url) = fields.get("@type").and_then(Value::as_str) else { return expected() };
-        let inner = match message_name(type_url).and_then(descriptors::message) {
+        let inner = match message_name(type_url).and_then(descriptor) {
             Ok(inner) => inner,
             Err(error) => return Some(error.to_string()),
         };
@@ -319,4 +318,17 @@ fn take(open: Option<&mut Open>, scalar: Option<&str>, path: &[Step]) -> Option<
         }
     };
     depth.filter(|_| leads).map(|depth| depth + 1)
+}
+
+/// Known word that an unknown one may be a slip of.
+pub fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> Option<&'k str> {
+    /// A longer word is no slip, and takes long to compare.
+    const LONGEST: usize = 64;
+    known
+        .into_iter()
+        .filter(|_| word.len() <= LONGEST)
+        .map(|known| (strsim::osa_distance(known, word), known))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
 }

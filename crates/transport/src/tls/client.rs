@@ -23,10 +23,8 @@ use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::diagnosis::{Diagnosis, IdentityError, Own, Settings};
-use super::files::Files;
-use super::reload::{LoadError, Loaded, Reloaded, Reloader};
-use super::server::{authorities, fact};
-use crate::config::{self, CertificateFiles, ServerIdentity};
+use super::files::{Files, LoadError, Loaded, authorities, fact};
+use super::options::{CertificateFiles, ServerIdentity, TlsOptions};
 
 const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
@@ -41,7 +39,7 @@ pub struct ClientTls {
 
 #[derive(Debug, Clone)]
 pub struct ClientFiles {
-    files: config::ClientTls,
+    files: TlsOptions,
     expected: ServerIdentity,
     name: ServerName<'static>,
     settings: Settings,
@@ -57,7 +55,7 @@ impl ClientFiles {
     /// # Errors
     ///
     /// [`ServerNameError`] if neither `server_name` nor the address names the server.
-    pub fn new(files: config::ClientTls, uri: &http::Uri) -> Result<Self, ServerNameError> {
+    pub fn new(files: TlsOptions, uri: &http::Uri) -> Result<Self, ServerNameError> {
         let host = ServerIdentity::of_host(uri);
         let expected = match &files.server_name {
             Some(expected) => expected.clone(),
@@ -78,15 +76,6 @@ impl ClientFiles {
         Self { settings, ..self }
     }
 
-    /// Follows these files. `of` is the key of the configuration that names them.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] if a file cannot be used.
-    pub fn watch(self, reloader: &Reloader, of: &str) -> Result<Reloaded<ClientTls>, LoadError> {
-        reloader.add(of, self.paths(), move |files| self.load(files))
-    }
-
     /// Uses the current files.
     ///
     /// # Errors
@@ -96,13 +85,18 @@ impl ClientFiles {
         Ok(self.load(&Files::read(&self.paths())?)?.value)
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
-        let config::ClientTls { ca_file, own, crl_file, server_name: _ } = &self.files;
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let TlsOptions { ca_file, own, crl_file, server_name: _ } = &self.files;
         let own = own.iter().flat_map(|own| [&own.cert_file, &own.key_file]);
         ca_file.iter().chain(crl_file).chain(own).cloned().collect()
     }
 
-    fn load(&self, files: &Files) -> Result<Loaded<ClientTls>, LoadError> {
+    /// Makes a client side of the files.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used, or the key is not that of the certificate.
+    pub fn load(&self, files: &Files) -> Result<Loaded<ClientTls>, LoadError> {
         let provider = Arc::new(ring::default_provider());
         let mut facts = Vec::new();
         let roots = Arc::new(match &self.files.ca_file {

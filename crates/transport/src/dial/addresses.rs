@@ -18,7 +18,11 @@ use tokio::time::Instant;
 const LEAST: Duration = Duration::from_secs(1);
 
 /// Returns the addresses of a server, each once.
-pub(crate) async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
+///
+/// # Errors
+///
+/// Name without an address, in words for operators.
+pub async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
     let host = uri.host().unwrap_or_default();
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
@@ -39,13 +43,13 @@ pub(crate) async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
 
 /// Failure of all addresses that were tried.
 #[derive(Debug)]
-pub(in crate::upstream) struct Unreached {
+pub struct Unreached {
     /// The reason; with several addresses, each with its reason.
-    pub(in crate::upstream) why: String,
-    pub(in crate::upstream) tried: usize,
+    pub why: String,
+    pub tried: usize,
     /// Whether no server was reached, and none may have been busy: no connection was established, and
     /// no attempt timed out.
-    pub(in crate::upstream) is_refused: bool,
+    pub is_refused: bool,
 }
 
 /// Tries addresses in turn from the number `first`, until `limit` is over. Each attempt receives its own

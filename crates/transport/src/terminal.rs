@@ -3,6 +3,10 @@
 //! Owns which characters are escaped: control characters, those that reorder or end a line, and some
 //! invisible ones.
 
+/// Beginning of a key or certificate.
+pub const PEM: &str = "-----BEGIN";
+/// Longest quote from a file, in characters.
+const MAX_QUOTED: usize = 60;
 /// Characters of a line.
 const LONGEST: usize = 400;
 /// Searched bytes: a page's title stands at its beginning.
@@ -21,7 +25,7 @@ fn is_plain(c: char) -> bool {
 }
 
 /// Whether a terminal shows a text unchanged, with its lines and tabs.
-pub(crate) fn is_printable(text: &str) -> bool {
+pub fn is_printable(text: &str) -> bool {
     text.chars().all(|c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
@@ -33,9 +37,20 @@ pub fn printable(text: &str) -> String {
     safe
 }
 
+/// Quotes a piece of a file for a message: in backticks, clipped, never a key.
+pub fn quoted(text: &str) -> String {
+    if text.contains(PEM) {
+        return format!("`{PEM}...`");
+    }
+    match text.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("`{}...`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
 /// Escapes within JSON what a terminal would not show unchanged; the document stays the same. Writers of JSON
 /// escape only below U+0020, but U+009B begins an escape sequence too.
-pub(crate) fn printable_json(document: String) -> String {
+pub fn printable_json(document: String) -> String {
     // A page may have megabytes, and names are seldom anything else.
     if document.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
         return document;
@@ -48,13 +63,13 @@ pub(crate) fn printable_json(document: String) -> String {
 }
 
 /// Appends a character, with a JSON escape if a terminal would not show it unchanged.
-pub(crate) fn push_json(text: &mut String, c: char) {
+pub fn push_json(text: &mut String, c: char) {
     // None of these is beyond U+FFFF.
     if is_plain(c) { text.push(c) } else { text.push_str(&format!("\\u{:04x}", u32::from(c))) }
 }
 
 /// An HTML page becomes its title.
-pub(crate) fn in_one_line(text: &[u8]) -> String {
+pub fn in_one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(LOOKED_AT)]);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let page = is_page(text).then(|| title(text));
