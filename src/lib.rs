@@ -1,8 +1,6 @@
 //! deltafan, a caching xDS relay. `docs/architecture.md` has the map of the code and its invariants.
 
 pub mod admin;
-pub mod admin_client;
-pub mod client;
 pub mod config;
 pub mod directory;
 pub mod downstream;
@@ -10,15 +8,10 @@ mod fairness;
 pub mod file_watch;
 pub mod fleet;
 pub mod groups;
-mod http1_client;
-pub mod load;
-pub mod node_file;
-pub mod output;
 pub mod preview;
 pub mod relay;
 pub mod reload;
 pub mod snapshot;
-mod table;
 pub mod telemetry;
 pub mod tls;
 pub mod traces;

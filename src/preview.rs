@@ -10,7 +10,6 @@ use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener
 use crate::descriptors::text_formats::node_json;
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
-use crate::node_file::NodeFile;
 use crate::node_group::{GroupNode, MatchKey, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
@@ -22,8 +21,8 @@ use crate::terminal::printable;
 /// # Errors
 ///
 /// Node that cannot be shown as JSON.
-pub fn of_node(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
-    Ok(groups(config, file)? + &parameters(config, &file.node))
+pub fn of_node(config: &Config, node: &Node, encoded: &[u8]) -> anyhow::Result<String> {
+    Ok(groups(config, node, encoded)? + &parameters(config, node))
 }
 
 /// Likely mistakes that the relay can run with, each in one line.
@@ -85,7 +84,7 @@ pub fn directory_faults(config: &Config) -> anyhow::Result<Vec<String>> {
 }
 
 /// Empty for a directory, which has no control plane.
-fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
+fn groups(config: &Config, node: &Node, encoded: &[u8]) -> anyhow::Result<String> {
     let rules = relay::group_rules(config);
     if rules.is_trivial() && matches!(config.upstream.source, Source::Directory(_)) {
         return Ok(String::new());
@@ -95,16 +94,14 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     } else {
         "group own  # no rule matches"
     };
-    let (group, seen) = match rules.place(&file.node, None) {
+    let (group, seen) = match rules.place(node, None) {
         Ok(Placement::Own) => (own.to_owned(), Some(("", relay::own_node(config).encode_to_vec()))),
         Ok(Placement::Group(place)) => {
             let key =
                 if place.key.text().is_empty() { String::new() } else { format!(" {:?}", place.key.text()) };
             let seen = match rules.node(&place) {
                 GroupNode::Made(node) => ("", node.encode_to_vec()),
-                GroupNode::Client => {
-                    ("  # of one client of the group, such as this one", file.encoded.clone())
-                }
+                GroupNode::Client => ("  # of one client of the group, such as this one", encoded.to_vec()),
             };
             let each = if rules.is_by_identity(&place) {
                 ", with a group for each identity that clients prove"
@@ -115,7 +112,7 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
         }
         Err(refusal) => (format!("no group  # {refusal}"), None),
     };
-    let outcomes: Vec<_> = rules.outcomes(&file.node, None).collect();
+    let outcomes: Vec<_> = rules.outcomes(node, None).collect();
     let undecided: Vec<&str> = outcomes
         .iter()
         .take_while(|(_, outcome)| !outcome.matches())

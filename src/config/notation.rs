@@ -164,8 +164,8 @@ impl<const MIN: u64, const MAX: u64> Single<Duration> for Time<MIN, MAX> {
     const SHAPE: Shape = Shape::Duration(MIN, MAX);
 
     fn parse(word: Word<'_>) -> Result<Duration, String> {
-        in_range(word, Shape::Duration(MIN, MAX), units::parse_duration(word.text)?)
-            .map(Duration::from_millis)
+        let millis = units::millis(units::parse_duration(word.text)?);
+        in_range(word, Shape::Duration(MIN, MAX), millis).map(Duration::from_millis)
     }
 
     fn json(value: &Duration) -> Json {

@@ -25,7 +25,7 @@ mod unchanged_overlay;
 mod tests;
 
 pub use disk_state::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
-pub use snapshot_command::{Format, report, verify};
+pub use snapshot_command::{report, verify};
 pub use snapshot_encoding::{GroupId, node_digest};
 pub use snapshot_thread::{LiveGroup, LiveGroups, WriterThread};
 

@@ -7,7 +7,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde_json::{Value as Json, json};
 
 use super::disk_state::clock;
@@ -17,16 +16,6 @@ use super::snapshot_store::{Store, StoredGroup};
 use crate::cache::{Completeness, View};
 use crate::snapshot_content::{Clock, Kept, Record};
 use crate::terminal::{printable, printable_json};
-
-/// Form of the report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    #[default]
-    Table,
-    /// For programs.
-    Json,
-}
 
 /// Opens a snapshot for reading, by its folder or file.
 fn open(path: &Path) -> Result<Store, FileError> {
@@ -64,16 +53,14 @@ fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
 /// # Errors
 ///
 /// The file cannot be read, or is corrupt.
-pub fn report(path: &Path, format: Format) -> anyhow::Result<String> {
+pub fn report(path: &Path, as_json: bool) -> anyhow::Result<String> {
     let groups = groups(path).map_err(|error| told(path, &error))?;
     let clock = clock();
-    Ok(match format {
-        Format::Table => groups.iter().map(|(id, group)| table(id, group, clock)).collect(),
-        Format::Json => {
-            let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock)).collect();
-            printable_json(format!("{:#}\n", json!({ "groups": groups })))
-        }
-    })
+    if !as_json {
+        return Ok(groups.iter().map(|(id, group)| table(id, group, clock)).collect());
+    }
+    let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock)).collect();
+    Ok(printable_json(format!("{:#}\n", json!({ "groups": groups }))))
 }
 
 /// Verifies each value of a snapshot. Returns a line with its size.

@@ -20,7 +20,7 @@ use super::snapshot_encoding::seal;
 use super::snapshot_file::{FILE, FileError, META};
 use super::snapshot_store::Changes;
 use super::snapshot_thread::{LiveGroup, LiveGroups, Writer};
-use super::{Format, GroupId, SnapshotSettings, report, verify};
+use super::{GroupId, SnapshotSettings, report, verify};
 use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
 use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
 use crate::snapshot_content::{Clock, Content, Kept, Selection};
@@ -474,7 +474,7 @@ fn a_file_whose_beginning_was_not_written_is_moved_aside() {
     for left in [&b""[..], b"redb", &[0; 4096]] {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join(FILE), left).unwrap();
-        for looked in [verify(home.path()), report(home.path(), Format::Table)] {
+        for looked in [verify(home.path()), report(home.path(), false)] {
             let fault = looked.unwrap_err().to_string();
             assert!(fault.contains("corrupt"), "{fault}");
         }
@@ -711,7 +711,7 @@ fn groups_of_one_text_are_told_apart_by_rule_and_values() {
     let others = fixture.disk.others().unwrap();
     assert_eq!((others.groups, others.resources), (4, 4));
     drop(fixture);
-    let table = report(home.path(), Format::Table).unwrap();
+    let table = report(home.path(), false).unwrap();
     let titles = table.lines().filter_map(|line| line.strip_prefix("group ")?.split(": from").next());
     let expected = [
         "own",
@@ -721,7 +721,7 @@ fn groups_of_one_text_are_told_apart_by_rule_and_values() {
         "edge:x-y-z (rule edge, values `x-y`, `z`)",
     ];
     assert_eq!(titles.collect::<Vec<_>>(), expected, "{table}");
-    let json: serde_json::Value = serde_json::from_str(&report(home.path(), Format::Json).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&report(home.path(), true).unwrap()).unwrap();
     let of = |at: usize| (json["groups"][at]["rule"].clone(), json["groups"][at]["values"].clone());
     assert_eq!(of(0), (serde_json::Value::Null, serde_json::Value::Null));
     assert_eq!(of(4), ("edge".into(), serde_json::json!(["x-y", "z"])));
@@ -734,10 +734,10 @@ fn a_snapshot_is_shown_and_verified_without_a_change_of_the_file() {
     let file = home.path().join(FILE);
     fs::write(&file, &bytes).unwrap();
     for path in [home.path(), &file] {
-        let table = report(path, Format::Table).unwrap();
+        let table = report(path, false).unwrap();
         assert!(table.contains("group own: from http://a:1") && table.contains("member"), "{table}");
         assert!(!table.contains("a@1"), "a body is shown: {table}");
-        let json: serde_json::Value = serde_json::from_str(&report(path, Format::Json).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&report(path, true).unwrap()).unwrap();
         assert_eq!(json["groups"][0]["types"][0]["resources"][1]["version"], "2");
         assert_eq!(verify(path).unwrap(), "intact: groups 1, types 1, records 3\n");
     }

@@ -230,7 +230,8 @@ fn probe_peer(socket: &TcpStream) {
     }
 }
 
-trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Connection to a server, with TLS or without.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 

@@ -13,12 +13,12 @@ const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB"
 const DURATION_FORMS: &str = "durations are written `300ms`, `20s`, `30m`, `1h`";
 const SIZE_FORMS: &str = "sizes are written `64KiB`, `4MiB`, `1GiB`, or in plain bytes";
 
-/// Returns milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
+/// Whole milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
 ///
 /// # Errors
 ///
-/// Text in another notation, in words for operators.
-pub fn parse_duration(text: &str) -> Result<u64, String> {
+/// Text in another notation.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_unit(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
@@ -36,16 +36,7 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     let fraction = fraction.trim_end_matches('0');
     let fraction_millis = fraction_of(fraction, scale)
         .ok_or_else(|| format!("{} is not a whole number of milliseconds", quoted(text)))?;
-    Ok(whole_millis.saturating_add(fraction_millis))
-}
-
-/// Reads a duration of the command line.
-///
-/// # Errors
-///
-/// Text that is none, with the notation.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map(Duration::from_millis)
+    Ok(Duration::from_millis(whole_millis.saturating_add(fraction_millis)))
 }
 
 /// `0.DIGITS` of `scale`, if that is a whole number.
@@ -62,7 +53,7 @@ fn fraction_of(digits: &str, scale: u64) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// Text in another notation, in words for operators.
+/// Text in another notation.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let scale = match SIZE_UNITS.into_iter().find(|(name, _)| *name == unit) {
@@ -81,7 +72,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// Text in another notation, in words for operators.
+/// Text in another notation.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{} is not a whole number", quoted(text)));
@@ -119,7 +110,7 @@ pub fn format_size(bytes: u64) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{format_duration, format_size, parse_count, parse_duration, parse_size};
+    use super::*;
 
     #[test]
     fn durations_have_a_unit_and_whole_milliseconds() {
@@ -133,7 +124,7 @@ mod tests {
             ("30m", 1_800_000),
             ("0.5h", 1_800_000),
         ] {
-            assert_eq!(parse_duration(text), Ok(millis), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         let forms = "durations are written `300ms`, `20s`, `30m`, `1h`";
         assert_eq!(parse_duration("20"), Err(format!("`20` has no unit; {forms}")));
@@ -184,7 +175,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_printed_value_reads_back(millis in any::<u64>(), bytes in any::<u64>()) {
-            prop_assert_eq!(parse_duration(&format_duration(millis)), Ok(millis));
+            prop_assert_eq!(parse_duration(&format_duration(millis)), Ok(Duration::from_millis(millis)));
             prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
         }
 

@@ -21,7 +21,7 @@ const LEAST: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Name without an address, in words for operators.
+/// Name without an address.
 pub async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
     let host = uri.host().unwrap_or_default();
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -1,0 +1,17 @@
+//! Relays' admin addresses for people: reports such as `deltafan clients` and `status`, and orders.
+//!
+//! Owns requests, joined pages and tables, of one relay or of several at once. Reads JSON like any script: knows no type of
+//! the relay, and prints "-" for fields that older relays lack.
+
+mod admin_connection;
+mod answer_tables;
+mod listing;
+mod prometheus_text;
+mod refusal_checks;
+mod relays;
+mod status_checks;
+mod status_command;
+
+pub(crate) use admin_connection::AdminAddress;
+pub(crate) use listing::{Asked, Filters, Listing};
+pub(crate) use relays::Answers;

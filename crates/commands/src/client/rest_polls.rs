@@ -1,0 +1,223 @@
+//! REST-JSON long polls of a client over HTTP/1.1, which every REST server speaks.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use bytes::{Bytes, BytesMut};
+use deltafan_core::descriptors::text_formats::read_response;
+use deltafan_core::routes::poll_path;
+use deltafan_transport::terminal::in_one_line;
+use deltafan_transport::transfer::Transfers;
+use http::{Request, StatusCode, header};
+use http_body::Body;
+use http_body_util::{BodyExt as _, Full};
+use tokio::time::Instant;
+
+use super::client_request::Asker;
+use super::client_response::Update;
+use super::conversation_end::Ended;
+use super::server_address::Server;
+use super::subscribed_names::Subscription;
+use crate::http1_client::{Connection, LARGEST, NoResponse};
+
+/// Longest silence within a poll. A relay holds a poll for `rest.hold`.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+/// Time between polls if the server does not hold them.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Polls {
+    server: Server,
+    path: String,
+    asker: Asker,
+    asked: Subscription,
+    /// Of the last answer.
+    version: String,
+    connection: Option<Connection>,
+    not_before: Instant,
+    transfers: Transfers,
+}
+
+impl Polls {
+    /// Connects.
+    pub(super) async fn open(server: Server, asker: Asker, asked: Subscription) -> Result<Self, Ended> {
+        let path = poll_path(asked.type_url.kind()).ok_or_else(|| {
+            let type_url = &asked.type_url;
+            Ended::NoConnection(format!("REST-JSON has no path for {type_url}; use --transport delta"))
+        })?;
+        let connection = connect(&server).await?;
+        Ok(Self {
+            server,
+            path,
+            asker,
+            asked,
+            version: String::new(),
+            connection: Some(connection),
+            not_before: Instant::now(),
+            transfers: Transfers::default(),
+        })
+    }
+
+    pub(super) fn transfers(&self) -> Transfers {
+        self.transfers.clone()
+    }
+
+    /// Polls until an answer has another version. May be dropped while it waits.
+    ///
+    /// # Errors
+    ///
+    /// Server that refuses the request or cannot be reached; [`Ended::NotYet`] from one that has no answer
+    /// yet, after which the polls may go on.
+    pub(super) async fn next(&mut self) -> Result<Update, Ended> {
+        loop {
+            tokio::time::sleep_until(self.not_before).await;
+            let begun = Instant::now();
+            let (status, body) = self.poll().await?;
+            match status {
+                StatusCode::OK => {
+                    let update = self.read_update(&body)?;
+                    // Without versions each answer may differ.
+                    if update.version.is_empty() || update.version != self.version {
+                        self.version = update.version.clone();
+                        return Ok(update);
+                    }
+                }
+                StatusCode::NOT_MODIFIED => {}
+                StatusCode::SERVICE_UNAVAILABLE => {
+                    self.not_before = begun + PAUSE;
+                    let words = Some(in_one_line(&body)).filter(|words| !words.is_empty());
+                    return Err(Ended::NotYet(words.unwrap_or_else(|| status.to_string())));
+                }
+                status => return Err(Ended::Http(status, in_one_line(&body))),
+            }
+            self.not_before = begun + PAUSE;
+        }
+    }
+
+    fn read_update(&self, body: &[u8]) -> Result<Update, Ended> {
+        let message = read_response(body).context("the answer is no DiscoveryResponse in JSON");
+        // A server that answers in JSON is not reported as lacking REST-JSON.
+        let is_json = body.trim_ascii_start().starts_with(b"{");
+        let message = message.map_err(if is_json { Ended::Faulty } else { Ended::NotRest })?;
+        if message.is_empty() {
+            return Err(Ended::NotRest(anyhow!("the answer is an empty JSON object")));
+        }
+        Update::of_sotw(message.into(), Some(&self.asked.type_url)).map_err(Ended::Faulty)
+    }
+
+    async fn poll(&mut self) -> Result<(StatusCode, Bytes), Ended> {
+        let request = self.asked.poll(&self.asker, &self.version).map_err(Ended::Faulty)?;
+        let request = self.post(request.to_string()).map_err(Ended::Faulty)?;
+        let no_response = |why| match why {
+            NoResponse::NoServer(why) => self.server.no_connection(&why),
+            NoResponse::Unreadable(why) => Ended::Faulty(anyhow!(
+                "the head of the HTTP response of {} cannot be read: {why}",
+                self.server.uri()
+            )),
+            NoResponse::Lost(why) => Ended::Lost(why),
+        };
+        let kept = self.connection.take().filter(Connection::is_ready);
+        let answered = match kept {
+            // The server may close it between two polls.
+            Some(mut kept) => match unless_silent(kept.ask(request.clone())).await? {
+                Ok(response) => Some((kept, response)),
+                Err(_) => None,
+            },
+            None => None,
+        };
+        let (connection, response) = match answered {
+            Some(answered) => answered,
+            None => {
+                let mut fresh = connect(&self.server).await?;
+                let response = unless_silent(fresh.ask(request)).await?.map_err(no_response)?;
+                (fresh, response)
+            }
+        };
+        let status = response.status();
+        let body = read(response.into_body(), &self.transfers).await?;
+        self.connection = Some(connection);
+        Ok((status, body))
+    }
+
+    fn post(&self, body: String) -> anyhow::Result<Request<Full<Bytes>>> {
+        let host = self.server.address().authority().map_or("localhost", |authority| authority.as_str());
+        let request = Request::post(&self.path)
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body.into()))?;
+        Ok(request)
+    }
+}
+
+async fn connect(server: &Server) -> Result<Connection, Ended> {
+    let opened = Connection::open(server.target(), server.address(), server.connect_timeout()).await;
+    opened.map_err(|why| server.no_connection(&why))
+}
+
+async fn read<B>(mut body: B, transfers: &Transfers) -> Result<Bytes, Ended>
+where
+    B: Body<Data = Bytes, Error: fmt::Display> + Unpin,
+{
+    let mut transfer = transfers.of_stream();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = unless_silent(body.frame()).await? {
+        let frame = frame.map_err(|error| Ended::Lost(format!("within an answer: {error}")))?;
+        let data = frame.into_data();
+        transfer.read(data.as_ref().map_or(0, Bytes::len), true, Instant::now().into_std());
+        if let Ok(data) = data {
+            if whole.len() + data.len() > LARGEST {
+                return Err(Ended::Faulty(anyhow!("the answer has more than {LARGEST} bytes")));
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.freeze())
+}
+
+async fn unless_silent<T>(next: impl Future<Output = T>) -> Result<T, Ended> {
+    let late = |_| Ended::Lost(format!("the server has sent nothing for {LONGEST_SILENCE:?} within a poll"));
+    tokio::time::timeout(LONGEST_SILENCE, next).await.map_err(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{StreamExt as _, stream};
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    /// Body of three bytes with such a pause before each.
+    async fn paced(pause: Duration) -> Result<Bytes, Ended> {
+        let frames = stream::iter(["a", "b", "c"]).then(move |byte| async move {
+            tokio::time::sleep(pause).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from(byte)))
+        });
+        read(StreamBody::new(Box::pin(frames)), &Transfers::default()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_take_any_time_while_bytes_come() {
+        let second = Duration::from_secs(1);
+        assert_eq!(paced(LONGEST_SILENCE - second).await.unwrap(), "abc");
+        let error = paced(LONGEST_SILENCE + second).await.unwrap_err().to_string();
+        assert_eq!(error, "the connection was lost: the server has sent nothing for 60s within a poll");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_an_answer_is_seen() {
+        let transfers = Transfers::default();
+        let frames = stream::iter(["a", "b"]).then(|byte| async move {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from(byte)))
+        });
+        let whole = read(StreamBody::new(Box::pin(frames)), &transfers);
+        tokio::pin!(whole);
+        tokio::time::timeout(Duration::from_secs(15), &mut whole).await.unwrap_err();
+        assert!(transfers.is_under_way());
+        assert_eq!(whole.await.unwrap(), "ab");
+        assert!(!transfers.is_under_way());
+    }
+}

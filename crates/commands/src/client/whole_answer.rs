@@ -1,0 +1,223 @@
+//! One request and the whole answer to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::time::Instant;
+
+use super::Transport;
+use super::client_response::{Found, Update};
+use super::conversation::{Conversation, Query};
+use super::conversation_end::Ended;
+use super::subscribed_names::Subscription;
+
+/// Shortest and longest silence that completes an answer to a wildcard or collection: streams do not mark its
+/// end (R-Up-22). A relay reports an incomplete set after 500 ms. In between, the silence is twice the
+/// longest wait for a response: some servers send the next part after the last ACK. Example: with a round
+/// trip of 500 ms, the first response comes after 600 ms, and a silence of 1.2 s ends the answer.
+const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_secs(3));
+/// Memory for an answer. A server that sends without end is at fault.
+const LARGEST: usize = 1 << 30;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Existing resources, by the names under which they came.
+    pub found: BTreeMap<String, Found>,
+    /// Requested names without a resource, and empty collections.
+    pub absent: BTreeSet<String>,
+    pub unanswered: BTreeSet<String>,
+    /// Why the answer is incomplete, in the server's words if any.
+    pub reason: Option<String>,
+}
+
+/// Asks, and waits up to `timeout` for the whole answer.
+pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
+    let Query { server, transport, asked, .. } = &query;
+    let begun = Instant::now();
+    let mut answer = Answer { unanswered: asked.names.clone(), ..Answer::default() };
+    let opened = Conversation::open(&query, &HashMap::new()).await;
+    let mut conversation = opened.map_err(|ended| ended.explain(*transport))?;
+    let all = answer.take_all(&mut conversation, *transport, asked);
+    match tokio::time::timeout(timeout.saturating_sub(begun.elapsed()), all).await {
+        Ok(result) => result.map_err(|ended| ended.explain(*transport))?,
+        Err(_) => {
+            if conversation.transfers().is_under_way() {
+                answer.reason = Some(format!(
+                    "a response was still on its way after {timeout:?}; raise --timeout for a slow link"
+                ));
+            } else if answer.unanswered.is_empty() && !answer.found.is_empty() {
+                answer.reason = Some(format!("more resources may follow after {timeout:?}; raise --timeout"));
+            }
+            if asked.names.is_empty() && answer.found.is_empty() {
+                let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
+                bail!("{} has not answered within {timeout:?}{why}", server.uri())
+            }
+        }
+    }
+    if answer.reason.is_none() && *transport != Transport::Delta && answer.may_be_aliased(asked) {
+        answer.reason = Some(
+            "a resource under another name may be the answer: --transport delta shows aliases".to_owned(),
+        );
+    }
+    Ok(answer)
+}
+
+impl Answer {
+    pub(crate) fn is_whole(&self) -> bool {
+        self.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
+    }
+
+    /// Whether a resource came by an unrequested name: an unanswered alias may mean it.
+    fn may_be_aliased(&self, asked: &Subscription) -> bool {
+        let is_unasked =
+            |(name, found): (&String, &Found)| asked.answered_by(name, &found.aliases).is_empty();
+        !self.unanswered.is_empty() && self.found.iter().any(is_unasked)
+    }
+
+    async fn take_all(
+        &mut self,
+        conversation: &mut Conversation,
+        transport: Transport,
+        asked: &Subscription,
+    ) -> Result<(), Ended> {
+        let (mut is_first, mut quiet, mut waits_since) = (true, QUIET.0, Instant::now());
+        let mut memory = 0_usize;
+        while is_first || !self.unanswered.is_empty() || asked.is_open_ended() {
+            let next = if is_first || !self.unanswered.is_empty() {
+                conversation.next().await
+            } else {
+                let Some(next) = conversation.next_unless_quiet(quiet).await else { break };
+                next
+            };
+            let update = match next {
+                Ok(update) => update,
+                Err(Ended::NotYet(words)) => {
+                    self.reason = Some(words);
+                    continue;
+                }
+                // A relay has sent everything that it holds.
+                Err(ended)
+                    if ended.is_unavailable() && !(asked.names.is_empty() && self.found.is_empty()) =>
+                {
+                    self.reason = Some(ended.to_string());
+                    break;
+                }
+                Err(ended) if ended.is_end() && !self.found.is_empty() => {
+                    self.reason = Some(ended.to_string());
+                    break;
+                }
+                Err(ended) => return Err(ended),
+            };
+            is_first = false;
+            self.reason = None;
+            memory = memory.saturating_add(update.memory());
+            if memory > LARGEST {
+                return Err(Ended::TooLarge(
+                    "the answer of the server takes more than 1 GiB; ask for some resources by name",
+                ));
+            }
+            quiet = quiet.max(2 * waits_since.elapsed()).min(QUIET.1);
+            waits_since = Instant::now();
+            let is_whole = update.is_whole(asked);
+            self.take(update, asked);
+            // A poll has one answer, and so has a whole type with full states.
+            if transport == Transport::Rest || is_whole {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, update: Update, asked: &Subscription) {
+        for removed in &update.removed {
+            for member in asked.members_of(&removed.name, self.found.keys()) {
+                self.found.remove(&member);
+            }
+        }
+        for (name, found) in update.found {
+            for answered in asked.answered_by(&name, &found.aliases) {
+                self.unanswered.remove(&answered);
+                self.absent.remove(&answered);
+            }
+            self.found.insert(name, found);
+        }
+        for removed in update.removed {
+            let held = self.found.get(&removed.name);
+            // The removal of a variant that is not held proves nothing about others.
+            if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
+                continue;
+            }
+            let aliases = self.found.remove(&removed.name).map(|held| held.aliases).unwrap_or_default();
+            self.mark_absent(asked.names_of(&removed.name, &aliases));
+        }
+        for alias in update.unresolved {
+            if !self.found.contains_key(&alias) {
+                self.mark_absent(asked.names_of(&alias, &[]));
+            }
+        }
+    }
+
+    fn mark_absent(&mut self, names: BTreeSet<String>) {
+        for name in names {
+            self.unanswered.remove(&name);
+            self.absent.insert(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deltafan_core::resource::Kind;
+
+    const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
+    const X: &str = "xdstp://a/t/foo/x?k=v&l=w";
+
+    /// Found, absent and unanswered names after these responses, each with resources and removals.
+    fn after(of: &Subscription, responses: &[(&[&str], &[&str])]) -> [Vec<String>; 3] {
+        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        for (found, removed) in responses {
+            let found: Vec<_> = found.iter().map(|name| (*name, "1", "")).collect();
+            answer.take(Update::of_test(Kind::Endpoint, true, &found, removed), of);
+        }
+        let found = answer.found.into_keys().collect();
+        [found, answer.absent.into_iter().collect(), answer.unanswered.into_iter().collect()]
+    }
+
+    #[test]
+    fn a_resource_answers_each_spelling_of_its_name() {
+        let spelled = "xdstp://a/t/foo/x?l=w&k=v";
+        let of = Subscription::of_test(Kind::Endpoint, &[spelled, "e"]);
+        assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec!["e"]]);
+        assert_eq!(after(&of, &[(&["e"], &[X])]), [vec!["e"], vec![spelled], vec![]]);
+        assert_eq!(after(&of, &[(&["e"], &[X]), (&[X], &[])]), [vec!["e", X], vec![], vec![]]);
+        assert_eq!(after(&of, &[(&["e", X], &[]), (&[], &[spelled])]), [vec!["e"], vec![spelled], vec![]]);
+        assert_eq!(after(&of, &[(&[X], &[]), (&[spelled], &[])])[0], [X], "one resource");
+    }
+
+    #[test]
+    fn the_members_of_a_collection_answer_it() {
+        let of = Subscription::of_test(Kind::Endpoint, &[GLOB]);
+        assert_eq!(after(&of, &[(&["xdstp://a/t/foo/x"], &[])])[2], [GLOB], "not a member");
+        assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec![]]);
+    }
+
+    #[test]
+    fn an_empty_collection_is_absent_until_it_has_a_member() {
+        let of = Subscription::of_test(Kind::Endpoint, &[GLOB]);
+        assert_eq!(after(&of, &[(&[], &[GLOB])]), [vec![], vec![GLOB], vec![]]);
+        assert_eq!(after(&of, &[(&[], &[GLOB]), (&[X], &[])]), [vec![X], vec![], vec![]]);
+        assert_eq!(after(&of, &[(&[X], &[]), (&[], &[GLOB])]), [vec![], vec![GLOB], vec![]]);
+    }
+
+    #[test]
+    fn an_alias_of_nothing_does_not_exist() {
+        let of = Subscription::of_test(Kind::Endpoint, &["r/host"]);
+        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        let mut update = Update::of_test(Kind::Endpoint, true, &[], &[]);
+        update.unresolved.push("r/host".to_owned());
+        answer.take(update, &of);
+        assert!(answer.unanswered.is_empty() && answer.absent.contains("r/host") && !answer.is_whole());
+    }
+}
