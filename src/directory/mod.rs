@@ -10,17 +10,18 @@
 //! - Binary resources keep their bytes; those made from text are equal on every reading.
 //! - The version of a resource is a hash of its content.
 
-mod directory_watch;
 mod file_decoder;
 mod resource_files;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 
+pub use resource_files::{Directory, scan};
+
 use crate::descriptors::DescriptorError;
 use crate::descriptors::text_formats::TextError;
-pub use directory_watch::{Directory, scan};
 
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 

@@ -1,13 +1,26 @@
-//! Admission: limits on the number of connections, in all, per address and per identity.
+//! Admission: limits on the number of connections, and watermarks of memory.
 //!
-//! Knows nothing of sockets or TLS. The listener takes a slot before it reads anything, and reports the
+//! Owns the counts in all, per address and per identity, the figures of memory in use, and the consequences. Knows nothing of
+//! sockets or TLS. The listener takes a slot before it reads anything, and reports the
 //! identity once it is proven. Dropping a [`ConnectionSlot`] gives everything back.
+//!
+//! New clients are refused above one watermark, and connections closed above a second one. One task reads the figures and gives
+//! them to the decision, which is a value. Systems that do not report them have no watermarks. Freed memory that the allocator
+//! keeps is not in use, because new clients are served from it. After a burst
+//! of names the process may keep its size for some seconds.
+//!
+//! Example: 300 MiB are resident. The allocator holds 280 MiB, of which 100 MiB are allocated. Then 300 −
+//! (280 − 100) = 120 MiB are in use.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::overload::OverloadManager;
+use tikv_jemalloc_ctl::stats;
+
+use super::connections::Connections;
+use super::unsent_memory::Unsent;
 use crate::config::ConnectionLimits;
 use crate::identity::{Peer, Source};
 use crate::limit::Limit;
@@ -92,6 +105,185 @@ impl ConnectionSlot {
         self.by_identity = Some(taken.map_err(|_| AdmissionError(Limit::ConnectionsPerIdentity))?);
         Ok(())
     }
+}
+
+const TICK: Duration = Duration::from_millis(250);
+
+/// Watermarks, and whether new clients are refused now.
+#[derive(Debug)]
+pub struct OverloadManager {
+    refuse_above: Option<u64>,
+    close_above: Option<u64>,
+    refusing: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Actions {
+    refuse: bool,
+    /// Number of connections to close.
+    close: usize,
+    /// Whether closing freed nothing, and pauses.
+    ineffective: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OverloadDetector {
+    refusing: bool,
+    /// Lowest use since connections are being closed, and the rounds since then.
+    lowest: Option<(u64, u32)>,
+    /// Rounds until connections are closed again.
+    pause: u32,
+}
+
+impl OverloadDetector {
+    /// Rounds of closing that may free nothing. Some of the effect shows late. If clients do not take the
+    /// memory, closing them is useless.
+    const INEFFECTIVE: u32 = 16;
+    /// Rounds of pause after that: 30 s.
+    const PAUSE: u32 = 120;
+
+    fn check(&mut self, manager: &OverloadManager, in_use: u64, open: usize) -> Actions {
+        // Refusing ends 5 % below the mark, to avoid flapping: for 1000 MiB it ends at 950. Without clients
+        // the resources take the memory, and waiting frees nothing.
+        let limit = |mark: u64| if self.refusing { mark - mark / 20 } else { mark };
+        self.refusing = open > 0 && manager.refuse_above.is_some_and(|mark| in_use > limit(mark));
+        let mut actions = Actions { refuse: self.refusing, ..Actions::default() };
+        let Some(mark) = manager.close_above.filter(|mark| in_use > *mark) else {
+            (self.lowest, self.pause) = (None, 0);
+            return actions;
+        };
+        if open == 0 {
+            return actions;
+        }
+        // Closing makes no sense while new connections are served.
+        actions.refuse = true;
+        if self.pause > 0 {
+            self.pause -= 1;
+            return actions;
+        }
+        self.lowest = match self.lowest {
+            Some((lowest, rounds)) if in_use > lowest.saturating_sub(mark / 1000) => {
+                Some((lowest, rounds + 1))
+            }
+            _ => Some((in_use, 0)),
+        };
+        if self.lowest.is_some_and(|(_, rounds)| rounds >= Self::INEFFECTIVE) {
+            (self.lowest, self.pause) = (None, Self::PAUSE);
+            actions.ineffective = true;
+            return actions;
+        }
+        actions.close = open.div_ceil(100);
+        actions
+    }
+}
+
+impl OverloadManager {
+    /// Creates watermarks in bytes; 0 turns one off.
+    pub fn new(refuse_above: u64, close_above: u64) -> Arc<Self> {
+        let mark = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
+        Arc::new(Self {
+            refuse_above: mark(refuse_above),
+            close_above: mark(close_above),
+            refusing: AtomicBool::new(false),
+        })
+    }
+
+    pub fn refuses_new(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    /// Measures the memory four times a second and acts on it. Never returns where the system reports memory.
+    pub async fn watch(&self, connections: Arc<Connections>, unsent: Arc<Unsent>) {
+        let [refuse_above, close_above] =
+            [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
+        telemetry::report_watermarks(refuse_above, close_above);
+        let (mut detector, mut tick) = (OverloadDetector::default(), tokio::time::interval(TICK));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let Some(Usage { resident, in_use }) = Usage::read() else {
+                tracing::info!(
+                    "the system does not report the memory of the process; memory watermarks are off"
+                );
+                return;
+            };
+            telemetry::report_memory(resident, in_use);
+            let actions = detector.check(self, in_use, connections.served());
+            self.apply(actions, in_use, &connections, &unsent);
+        }
+    }
+
+    fn apply(&self, actions: Actions, in_use: u64, connections: &Connections, unsent: &Unsent) {
+        if self.refusing.swap(actions.refuse, Ordering::Relaxed) != actions.refuse {
+            let key = Limit::MemoryRefuse.key();
+            if actions.refuse {
+                tracing::warn!(
+                    in_use,
+                    limit = key,
+                    "memory is short: new connections and streams are refused"
+                );
+            } else {
+                tracing::info!(in_use, "memory is available again: new connections and streams are served");
+            }
+        }
+        if actions.ineffective {
+            let key = Limit::MemoryClose.key();
+            tracing::error!(
+                in_use,
+                limit = key,
+                "closing connections frees no memory: pausing it for 30 s; is downstream.memory.close_above too low for the resources?"
+            );
+        }
+        if self.close_above.is_some_and(|mark| in_use > mark) {
+            let now = Instant::now();
+            let closed = connections.close_costliest(actions.close, unsent, now);
+            if closed > 0
+                && let Some(suppressed) = telemetry::refused_at(Limit::MemoryClose, now)
+            {
+                let key = Limit::MemoryClose.key();
+                tracing::warn!(
+                    in_use,
+                    closed,
+                    limit = key,
+                    suppressed,
+                    "memory is short: closing the connections that take most"
+                );
+            }
+            telemetry::refused(Limit::MemoryClose, (closed as u64).saturating_sub(1));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    resident: u64,
+    /// Resident bytes without those that the allocator could hand out.
+    in_use: u64,
+}
+
+impl Usage {
+    /// Measures now; `None` where the system does not report memory.
+    fn read() -> Option<Self> {
+        let resident = resident()?;
+        // With another global allocator, this one holds next to nothing.
+        let [held, allocated] = heap().unwrap_or_default();
+        // The allocator counts untouched pages as resident.
+        let in_use = resident.saturating_sub(held.saturating_sub(allocated)).max(allocated);
+        Some(Self { resident, in_use })
+    }
+}
+
+/// Bytes that the allocator holds, and bytes that are allocated.
+fn heap() -> Result<[u64; 2], tikv_jemalloc_ctl::Error> {
+    // Refreshes the figures.
+    tikv_jemalloc_ctl::epoch::advance()?;
+    Ok([stats::resident::read()?, stats::allocated::read()?].map(|bytes| bytes as u64))
+}
+
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -199,5 +391,62 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn refusing_begins_above_the_mark_and_ends_well_below_it() {
+        let (manager, mut detector) = (OverloadManager::new(1000, 0), OverloadDetector::default());
+        let refused: Vec<bool> = [900, 1000, 1001, 990, 951, 950, 1000, 1001]
+            .map(|resident| detector.check(&manager, resident, 10).refuse)
+            .into();
+        assert_eq!(refused, [false, false, true, true, true, false, false, true]);
+    }
+
+    #[test]
+    fn connections_are_closed_while_it_helps() {
+        let (manager, mut detector) = (OverloadManager::new(0, 10_000), OverloadDetector::default());
+        let mut close = |resident, open| detector.check(&manager, resident, open);
+        assert_eq!(close(10_000, 1000), Actions::default());
+        assert_eq!(close(20_000, 1000), Actions { refuse: true, close: 10, ineffective: false });
+        assert_eq!(close(19_000, 1).close, 1, "one at least");
+        for fallen in 1..50 {
+            assert_eq!(close(19_000 - fallen * 100, 250).close, 3, "as long as it falls");
+        }
+        let stuck: Vec<usize> = (0..200).map(|_| close(14_000, 500).close).collect();
+        let rounds = stuck.iter().take_while(|close| **close > 0).count();
+        assert!((15..=17).contains(&rounds), "{rounds} rounds in vain");
+        assert!(
+            stuck[rounds..rounds + 120].iter().all(|close| *close == 0),
+            "then nobody is closed for nothing"
+        );
+        assert_eq!(stuck[rounds + 121], 5, "it may help later");
+        assert_eq!(close(9_000, 500), Actions::default());
+    }
+
+    #[test]
+    fn without_clients_a_new_one_is_served() {
+        let (manager, mut detector) = (OverloadManager::new(1000, 2000), OverloadDetector::default());
+        assert!(detector.check(&manager, 3000, 1).refuse);
+        assert_eq!(detector.check(&manager, 3000, 0), Actions::default());
+    }
+
+    /// A client that is closed and reconnects leaves nobody there for a moment.
+    #[test]
+    fn closing_is_found_ineffective_also_where_few_come_and_go() {
+        let (manager, mut detector) = (OverloadManager::new(0, 1000), OverloadDetector::default());
+        let closed: usize = (0..200).map(|round| detector.check(&manager, 3000, round % 2).close).sum();
+        assert!(closed < 40, "{closed} of 100 were closed");
+    }
+
+    #[test]
+    fn no_watermarks_mean_none() {
+        let actions = OverloadDetector::default().check(&OverloadManager::new(0, 0), u64::MAX, 10);
+        assert_eq!(actions, Actions::default());
+    }
+
+    #[test]
+    fn the_system_reports_the_memory_of_this_process() {
+        let Some(Usage { resident, in_use }) = Usage::read() else { return };
+        assert!(in_use > 100 << 10 && in_use <= resident, "{in_use} of {resident}");
     }
 }

@@ -10,9 +10,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use super::connection::Connection;
 use super::grpc_status::Status;
-use super::send_cursor::SendCursor;
 use super::stream::StreamBody;
-use super::unsent_memory::Unsent;
+use super::unsent_memory::{SendCursor, Unsent};
 use crate::cache::Frame;
 use crate::http2::Backpressure;
 use crate::json::JsonResponse;

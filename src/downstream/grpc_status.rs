@@ -27,7 +27,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), limit: None, pushes_back: false }
     }
 
@@ -38,7 +38,7 @@ impl Status {
     }
 
     pub(super) fn no_memory() -> Self {
-        Self::unavailable("the relay is short of memory; try another server or again")
+        Self::new(Code::Unavailable, "the relay is short of memory; try another server or again")
             .over(Limit::MemoryRefuse)
             .push_back()
     }
@@ -47,7 +47,7 @@ impl Status {
     pub(super) fn overloaded() -> Self {
         let message =
             "more clients came at once than the relay can answer in time; try another server or again";
-        Self::resource_exhausted(message).over(Limit::FirstAnswer).push_back()
+        Self::new(Code::ResourceExhausted, message).over(Limit::FirstAnswer).push_back()
     }
 
     /// Sends a retry delay (gRFC A6): nothing is wrong with the request.
@@ -57,7 +57,7 @@ impl Status {
     }
 
     pub(super) fn too_much_buffered(limit: Limit) -> Self {
-        Self::resource_exhausted("too much of requests has come that are not whole yet").over(limit)
+        Self::new(Code::ResourceExhausted, "too much of requests has come that are not whole yet").over(limit)
     }
 
     /// Counts the limit if one was reached, and logs it at intervals.
@@ -71,36 +71,8 @@ impl Status {
         Self::new(Code::Ok, "")
     }
 
-    pub(super) fn cancelled(message: impl Into<String>) -> Self {
-        Self::new(Code::Cancelled, message)
-    }
-
-    pub(super) fn invalid_argument(message: impl Into<String>) -> Self {
-        Self::new(Code::InvalidArgument, message)
-    }
-
-    pub(super) fn deadline_exceeded(message: impl Into<String>) -> Self {
-        Self::new(Code::DeadlineExceeded, message)
-    }
-
-    pub(super) fn resource_exhausted(message: impl Into<String>) -> Self {
-        Self::new(Code::ResourceExhausted, message)
-    }
-
-    pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(Code::Unavailable, message)
-    }
-
     pub(super) fn closing() -> Self {
-        Self::unavailable("the relay closes this connection; reconnect")
-    }
-
-    pub(super) fn failed_precondition(message: impl Into<String>) -> Self {
-        Self::new(Code::FailedPrecondition, message)
-    }
-
-    pub(super) fn unimplemented(message: impl Into<String>) -> Self {
-        Self::new(Code::Unimplemented, message)
+        Self::new(Code::Unavailable, "the relay closes this connection; reconnect")
     }
 
     pub(super) const fn code(&self) -> Code {

@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Body;
+use tonic::Code;
 
 use super::connection::Connection;
 use super::grpc_status::Status;
-use super::request_memory::{MemoryShare, RequestMemory};
-use super::version_extractor::{Payer, TooLargeError, VersionExtractor, has_versions};
+use super::request_memory::{
+    MemoryShare, Payer, RequestMemory, TooLargeError, VersionExtractor, has_versions,
+};
 use crate::grpc::Prefix;
 use crate::limit::Limit;
 use crate::subscription::Versions;
@@ -83,10 +85,13 @@ where
                     // gRPC gives trailers of a request no meaning.
                     self.rest = frame.into_data().unwrap_or_default();
                 }
-                Some(Err(_)) => return Poll::Ready(Some(Err(Status::cancelled("the client broke off")))),
+                Some(Err(_)) => {
+                    return Poll::Ready(Some(Err(Status::new(Code::Cancelled, "the client broke off"))));
+                }
                 None if self.partial.is_empty() && self.missing.is_none() => return Poll::Ready(None),
                 None => {
-                    let status = Status::invalid_argument("the request ended in the middle of a message");
+                    let status =
+                        Status::new(Code::InvalidArgument, "the request ended in the middle of a message");
                     return Poll::Ready(Some(Err(status)));
                 }
             }
@@ -166,7 +171,8 @@ where
         self.partial.extend_from_slice(&self.rest.split_to(missing));
         let Some(Prefix { is_compressed, length: len }) = Prefix::of(&self.partial) else { return Ok(None) };
         if is_compressed {
-            return Err(Status::unimplemented(
+            return Err(Status::new(
+                Code::Unimplemented,
                 "compressed requests are not supported; send grpc-encoding identity",
             ));
         }
@@ -180,7 +186,7 @@ where
     }
 
     fn too_large(&self, what: &str) -> Status {
-        Status::resource_exhausted(format!("{what} is over the limit of {}", self.limit))
+        Status::new(Code::ResourceExhausted, format!("{what} is over the limit of {}", self.limit))
             .over(Limit::RequestBytes)
     }
 
@@ -219,7 +225,7 @@ where
 /// Assembles a body of these pieces; returns the messages and the end. For tests and fuzz targets outside the
 /// crate.
 #[doc(hidden)]
-pub fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), tonic::Code>) {
+pub fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), Code>) {
     let frames =
         pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(http_body::Frame::data(piece)));
     let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
@@ -369,12 +375,12 @@ mod tests {
     #[test]
     fn a_message_over_the_limit_is_refused_before_it_is_read() {
         let out = assemble(vec![Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff])], 1000);
-        assert_eq!(out, (vec![], Err(tonic::Code::ResourceExhausted)));
+        assert_eq!(out, (vec![], Err(Code::ResourceExhausted)));
     }
 
     #[test]
     fn a_message_cut_off_is_a_fault_of_the_client() {
         let out = assemble(vec![framed(b"hello")[..7].to_vec().into()], 1000);
-        assert_eq!(out, (vec![], Err(tonic::Code::InvalidArgument)));
+        assert_eq!(out, (vec![], Err(Code::InvalidArgument)));
     }
 }

@@ -1,17 +1,132 @@
-//! Policy: everything downstream that a reload may change.
+//! Policy: everything downstream that a reload may change, as one immutable value.
 //!
-//! Owns one immutable value. A connection takes the policy in force when its peer is known and keeps it, so
+//! Owns limits on transports, and the choice of the rules of a connection by its peer. A connection takes the policy in force
+//! when its peer is known and keeps it, so
 //! that its streams see no change. Each poll takes the policy in force. Knows neither files nor connections.
+//!
+//! Invariant: the first rule that matches a peer decides alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::authz::AuthzPolicy;
-use super::limits::TransportLimits;
 use crate::config::PollLimits;
 use crate::http2;
-use crate::identity::Peer;
-use crate::subscription::SessionConfig;
+use crate::identity::{Peer, PeerPattern, Source};
+use crate::subscription::{Permissions, SessionConfig};
+
+/// Largest head of an HTTP request in bytes: many times those of Envoy and gRPC.
+pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// Limits on one connection.
+#[derive(Clone, Debug)]
+pub struct TransportLimits {
+    /// Bytes of a request, without its `initial_resource_versions`.
+    pub max_request_bytes: usize,
+    /// Time until the first request of a connection or stream must begin to arrive.
+    pub first_request_timeout: Duration,
+    /// Streams on one connection.
+    pub max_streams_per_connection: u32,
+    /// Time until a connection is closed whose transport takes less than [`http2::MIN_BYTES`].
+    pub stall_timeout: Duration,
+    /// Time without a stream until an HTTP/2 connection is asked to close.
+    pub idle_timeout: Duration,
+    /// Age at which a connection closes; a random 80 to 100 % of it applies.
+    pub max_connection_age: Duration,
+    /// Silence before a ping.
+    pub keepalive_interval: Duration,
+    /// Time to answer the ping.
+    pub keepalive_timeout: Duration,
+}
+
+impl Default for TransportLimits {
+    fn default() -> Self {
+        Self {
+            max_request_bytes: 4 << 20,
+            first_request_timeout: Duration::from_secs(30),
+            max_streams_per_connection: 1000,
+            stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(5 * 60),
+            max_connection_age: Duration::from_secs(30 * 60),
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl TransportLimits {
+    pub(super) fn http2(&self) -> http2::Limits {
+        http2::Limits {
+            max_streams: self.max_streams_per_connection,
+            stream_window: 64 << 10,
+            connection_window: 1 << 20,
+            max_head_bytes: MAX_HEAD_BYTES,
+            head_timeout: self.first_request_timeout,
+            idle_timeout: self.idle_timeout,
+            keepalive_interval: self.keepalive_interval,
+            keepalive_timeout: self.keepalive_timeout,
+            stall_timeout: self.stall_timeout,
+        }
+    }
+}
+
+/// Rules of all kinds of peers.
+#[derive(Debug)]
+pub struct AuthzPolicy {
+    rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
+    default: RulesByTrust,
+    /// Whether loopback peers may have Secrets. False where a proxy on this machine may stand for anybody.
+    trust_loopback: bool,
+}
+
+/// Rules with and without access to Secrets.
+#[derive(Debug)]
+struct RulesByTrust {
+    trusted: Arc<SessionConfig>,
+    others: Arc<SessionConfig>,
+}
+
+impl RulesByTrust {
+    fn new(base: &SessionConfig, permissions: Permissions) -> Self {
+        let others = SessionConfig { permissions, ..base.clone() };
+        Self {
+            trusted: Arc::new(SessionConfig { serve_secrets: true, ..others.clone() }),
+            others: Arc::new(others),
+        }
+    }
+}
+
+impl AuthzPolicy {
+    /// Creates the policy from `base`: a grant for peers that a rule matches, and `rest` for the others.
+    /// `trust_loopback`: whether loopback may have Secrets.
+    pub fn new(
+        base: &SessionConfig,
+        granted: Vec<(Vec<PeerPattern>, Permissions)>,
+        rest: Permissions,
+        trust_loopback: bool,
+    ) -> Self {
+        let rules =
+            granted.into_iter().map(|(peers, permissions)| (peers, RulesByTrust::new(base, permissions)));
+        Self { rules: rules.collect(), default: RulesByTrust::new(base, rest), trust_loopback }
+    }
+
+    /// Time within which every client must answer a response.
+    fn unacked_timeout(&self) -> Duration {
+        self.default.others.unacked_timeout
+    }
+
+    /// Rules for a peer. Secrets need a verified certificate, a Unix socket, or trusted loopback.
+    pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
+        let local = match peer.source {
+            Source::Ip(address) => self.trust_loopback && address.is_loopback(),
+            Source::Unix => true,
+        };
+        let trusted = local || peer.certificate.is_some();
+        let is_about = |peers: &[PeerPattern]| peers.iter().any(|pattern| pattern.matches(peer));
+        let found = self.rules.iter().find(|(peers, _)| is_about(peers));
+        let chosen = found.map_or(&self.default, |(_, chosen)| chosen);
+        if trusted { &chosen.trusted } else { &chosen.others }
+    }
+}
 
 /// Rules and limits of new connections and polls.
 #[derive(Debug)]
@@ -60,15 +175,53 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
     use crate::identity::Source;
     use crate::subscription::Permissions;
+
+    fn from(last: u8) -> Peer {
+        Peer::unproven(Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))))
+    }
+
+    #[test]
+    fn secrets_are_for_peers_that_are_known_or_on_this_machine() {
+        let authz = AuthzPolicy::new(&SessionConfig::default(), Vec::new(), Permissions::default(), true);
+        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
+        let mut peer = from(1);
+        assert!(!serves(&peer), "over the network, without a certificate");
+        peer.certificate = Some(Arc::default());
+        assert!(serves(&peer));
+        assert!(serves(&Peer::unproven(Source::Unix)));
+        let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
+        assert!(serves(&loopback));
+        let authz = AuthzPolicy { trust_loopback: false, ..authz };
+        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
+        assert!(!serves(&loopback), "a proxy may be there");
+        assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
+        loopback.certificate = Some(Arc::default());
+        assert!(serves(&loopback));
+    }
+
+    #[test]
+    fn the_first_rule_about_a_peer_decides_alone() {
+        let network = |text: &str| vec![PeerPattern::Network(text.parse().unwrap())];
+        let some = Permissions { types: Some(std::collections::BTreeSet::new()), ..Permissions::default() };
+        let rules =
+            vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Permissions::default())];
+        let authz = AuthzPolicy::new(&SessionConfig::default(), rules, Permissions::nothing(), true);
+        let permissions = |peer: &Peer| authz.rules_for(peer).permissions.clone();
+        assert_eq!(permissions(&from(1)), some);
+        assert_eq!(permissions(&from(2)), Permissions::default());
+        assert_eq!(permissions(&Peer::unproven(Source::Unix)), Permissions::nothing());
+    }
 
     fn policy(serve_secrets: bool) -> Policy {
         let rules = SessionConfig { serve_secrets, ..SessionConfig::default() };
         let second = Duration::from_secs(1);
         let polls = PollLimits { hold: second, idle_timeout: second, max_polls_per_peer: 1 };
-        let authz = AuthzPolicy::new(&rules, Vec::new(), Permissions::default());
+        let authz = AuthzPolicy::new(&rules, Vec::new(), Permissions::default(), true);
         Policy::new(authz, TransportLimits::default(), polls, second)
     }
 

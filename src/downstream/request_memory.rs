@@ -1,20 +1,26 @@
-//! Memory of requests, counted for each connection and for all.
+//! Memory of requests, counted for each connection and for all, and the versions taken out of arriving ones.
 //!
 //! Owns two pools. The first is for requests that are incomplete or wait. A request that arrives whole and is
 //! handled at once is never counted. The second is for the versions that clients claim to hold, until they
 //! are compared with the cache. Versions of removed names count until the client received the removal.
-//! Without limits a connection could take the largest request for each stream.
+//! Without limits a connection could take the largest request for each stream. The share of one peer follows from the rule of
+//! the [pool](crate::pool).
 //!
-//! The share of one peer follows from the rule of the [pool](crate::pool).
+//! A client of a large wildcard set sends tens of megabytes of
+//! versions. They are compacted entry by entry as they arrive. All other fields are kept as they
+//! came, within `max_request_bytes`. Malformed bytes are kept too, for the decoder to refuse.
 
 use std::sync::Arc;
 use std::time::Instant;
+
+use bytes::{BufMut as _, BytesMut};
 
 use super::connection::{Charge, Connection, Usage};
 use super::grpc_status::report;
 use crate::limit::Limit;
 use crate::pool::{Pool, Share};
-use crate::subscription::ByteCharge;
+use crate::resource::wire::{self, MalformedError};
+use crate::subscription::{ByteCharge, Versions};
 
 /// Pool of one kind of memory.
 #[derive(Debug)]
@@ -88,13 +94,252 @@ impl ByteCharge for MemoryShare {
     }
 }
 
+/// Field number of `initial_resource_versions`.
+const VERSIONS: u8 = 5;
+/// Longest header of a field in bytes: a tag, and a length or number.
+const HEADER: usize = 20;
+
+/// Error: the rest of the request exceeds the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLargeError;
+
+/// Pool and connection that the versions of a stream are charged to.
+#[derive(Debug)]
+pub(super) struct Payer {
+    pub(super) of: Arc<RequestMemory>,
+    pub(super) connection: Arc<Connection>,
+}
+
+/// Parser of the requests of one stream.
+#[derive(Debug)]
+pub(super) struct VersionExtractor {
+    payer: Option<Payer>,
+    expected: Expected,
+    header: [u8; HEADER],
+    header_len: u8,
+    extracted: Option<Box<Extracted>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    Header,
+    Kept(usize),
+    Version(usize),
+    /// Bytes that cannot be parsed.
+    Unreadable,
+}
+
+#[derive(Debug)]
+struct Extracted {
+    versions: Versions,
+    /// Start of an entry that arrives in pieces.
+    partial: Vec<u8>,
+}
+
+enum Header {
+    Incomplete,
+    Field { is_version: bool, payload: usize },
+    Unreadable,
+}
+
+impl VersionExtractor {
+    pub(super) const fn new(payer: Option<Payer>) -> Self {
+        Self { payer, expected: Expected::Header, header: [0; HEADER], header_len: 0, extracted: None }
+    }
+
+    /// Parses more of a request. Kept bytes go to `kept`, up to `limit` bytes.
+    pub(super) fn push(
+        &mut self,
+        mut piece: &[u8],
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLargeError> {
+        while !piece.is_empty() {
+            match self.expected {
+                Expected::Header => {
+                    let (byte, rest) = (piece[0], &piece[1..]);
+                    piece = rest;
+                    self.header[usize::from(self.header_len)] = byte;
+                    self.header_len += 1;
+                    self.read_header(kept, limit)?;
+                }
+                Expected::Kept(left) => {
+                    let (taken, rest) = piece.split_at(left.min(piece.len()));
+                    kept.put_slice(taken);
+                    piece = rest;
+                    self.expected = if taken.len() < left {
+                        Expected::Kept(left - taken.len())
+                    } else {
+                        Expected::Header
+                    };
+                }
+                Expected::Version(left) => {
+                    let (taken, rest) = piece.split_at(left.min(piece.len()));
+                    piece = rest;
+                    self.expected = if taken.len() < left {
+                        Expected::Version(left - taken.len())
+                    } else {
+                        Expected::Header
+                    };
+                    self.take_version(taken, left == taken.len(), kept, limit)?;
+                }
+                Expected::Unreadable => {
+                    if kept.len() + piece.len() > limit {
+                        return Err(TooLargeError);
+                    }
+                    kept.put_slice(piece);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLargeError> {
+        let header = &self.header[..usize::from(self.header_len)];
+        self.expected = match read_header(header) {
+            Header::Incomplete => return Ok(()),
+            // An entry that alone exceeds the limit is not taken as a version.
+            Header::Field { is_version: true, payload } if payload <= limit => {
+                self.header_len = 0;
+                return self.begin_version(payload, kept, limit);
+            }
+            Header::Field { payload, .. } if (kept.len() + header.len()).saturating_add(payload) > limit => {
+                return Err(TooLargeError);
+            }
+            Header::Field { payload: 0, .. } => Expected::Header,
+            Header::Field { payload, .. } => Expected::Kept(payload),
+            Header::Unreadable => Expected::Unreadable,
+        };
+        kept.put_slice(header);
+        self.header_len = 0;
+        Ok(())
+    }
+
+    fn begin_version(
+        &mut self,
+        payload: usize,
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLargeError> {
+        let payer = self.payer.as_ref();
+        self.extracted.get_or_insert_with(|| {
+            let share = payer.map(|payer| MemoryShare::new(&payer.of, &payer.connection));
+            let versions = share.map_or_else(Versions::default, |share| Versions::within(Box::new(share)));
+            Box::new(Extracted { versions, partial: Vec::new() })
+        });
+        if payload == 0 {
+            return self.take_version(&[], true, kept, limit);
+        }
+        self.expected = Expected::Version(payload);
+        Ok(())
+    }
+
+    fn take_version(
+        &mut self,
+        piece: &[u8],
+        is_whole: bool,
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLargeError> {
+        let Some(Extracted { versions, partial }) = self.extracted.as_deref_mut() else { return Ok(()) };
+        if versions.is_over() {
+            return Ok(());
+        }
+        let is_in_one_piece = is_whole && partial.is_empty();
+        if !is_in_one_piece {
+            partial.extend_from_slice(piece);
+        }
+        if !is_whole {
+            return Ok(());
+        }
+        let entry = if is_in_one_piece { piece } else { &partial[..] };
+        match read_version(entry) {
+            Ok((name, version)) => versions.add(name, version),
+            Err(MalformedError) if kept.len() + wire::field_len(entry.len()) > limit => {
+                return Err(TooLargeError);
+            }
+            Err(MalformedError) => {
+                wire::put_header(kept, VERSIONS, entry.len());
+                kept.put_slice(entry);
+            }
+        }
+        partial.clear();
+        Ok(())
+    }
+
+    /// Ends a request. A cut-off field goes to `kept`, which the decoder then refuses.
+    pub(super) fn end(&mut self, kept: &mut BytesMut) {
+        kept.put_slice(&self.header[..usize::from(self.header_len)]);
+        if let Expected::Version(left) = self.expected {
+            wire::put_header(kept, VERSIONS, left);
+        }
+        (self.expected, self.header_len) = (Expected::Header, 0);
+        if let Some(extracted) = &mut self.extracted {
+            extracted.partial = Vec::new();
+        }
+    }
+
+    pub(super) fn take_versions(&mut self) -> Versions {
+        self.extracted.take().map(|extracted| extracted.versions).unwrap_or_default()
+    }
+
+    /// Bytes kept of an incomplete entry.
+    pub(super) fn partial_bytes(&self) -> usize {
+        self.extracted.as_ref().map_or(0, |extracted| extracted.partial.capacity())
+    }
+}
+
+/// Whether a whole request has versions, or cannot be parsed.
+pub(super) fn has_versions(message: &[u8]) -> bool {
+    wire::fields(message).any(|field| !field.is_ok_and(|field| field.number != u32::from(VERSIONS)))
+}
+
+fn read_header(header: &[u8]) -> Header {
+    let unless_full = if header.len() < HEADER { Header::Incomplete } else { Header::Unreadable };
+    let Some((tag, rest)) = wire::varint(header) else { return unless_full };
+    let (number, payload) = (tag >> 3, wire::varint(rest));
+    match (tag & 7, payload) {
+        _ if number == 0 || tag > u64::from(u32::MAX) => Header::Unreadable,
+        (0, Some(_)) => Header::Field { is_version: false, payload: 0 },
+        (1, _) => Header::Field { is_version: false, payload: 8 },
+        (5, _) => Header::Field { is_version: false, payload: 4 },
+        (2, Some((len, _))) => match usize::try_from(len) {
+            Ok(payload) => Header::Field { is_version: number == u64::from(VERSIONS), payload },
+            Err(_) => Header::Unreadable,
+        },
+        (0 | 2, None) => unless_full,
+        _ => Header::Unreadable,
+    }
+}
+
+/// Parses an entry of the map: a name and its version.
+fn read_version(entry: &[u8]) -> Result<(&str, &str), MalformedError> {
+    let (mut name, mut version) = ("", "");
+    for field in wire::fields(entry) {
+        let field = field?;
+        match field.number {
+            1 => name = field.text()?,
+            2 => version = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((name, version))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::time::Duration;
 
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::super::Connections;
     use super::*;
-    use crate::downstream::Connections;
     use crate::identity::{Peer, Source};
+    use crate::proto::DeltaDiscoveryRequest;
 
     #[test]
     fn memory_is_bounded_per_connection_and_in_all_and_comes_back() {
@@ -121,5 +366,105 @@ mod tests {
         drop((first, third));
         assert_eq!(all.pool.taken(), 0);
         assert_eq!(one.connection.used(Usage::Requests), 0);
+    }
+
+    const LIMIT: usize = 10_000;
+
+    /// Extracts from a request that arrives in pieces of these lengths.
+    fn extract(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLargeError> {
+        let (mut extractor, mut kept, mut rest) = (VersionExtractor::new(None), BytesMut::new(), request);
+        for cut in cuts.iter().chain(&[usize::MAX]) {
+            let (piece, after) = rest.split_at((*cut).min(rest.len()));
+            extractor.push(piece, &mut kept, LIMIT)?;
+            rest = after;
+        }
+        extractor.end(&mut kept);
+        Ok((kept.freeze(), extractor.take_versions()))
+    }
+
+    /// Decodes a request after extraction, with its versions put back.
+    fn read(request: &[u8], cuts: &[usize]) -> Option<DeltaDiscoveryRequest> {
+        // The request is shorter than the limit: one that seems too large is cut off.
+        let (kept, versions) = extract(request, cuts).ok()?;
+        let mut request = DeltaDiscoveryRequest::decode(kept).ok()?;
+        let versions = versions.iter().map(|(name, version)| (name.to_owned(), version.to_owned()));
+        request.initial_resource_versions.extend(versions);
+        Some(request)
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_is_the_same_however_it_is_cut(
+            held in proptest::collection::hash_map("[a-z]{0,200}", "[0-9]{0,9}", 0..20),
+            names in proptest::collection::vec("[a-z]{0,200}", 0..5),
+            unknown in proptest::option::of(any::<(u64, u32, u64)>()),
+            cuts in proptest::collection::vec(0_usize..60, 0..80),
+            breaks in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
+            end in proptest::option::of(any::<proptest::sample::Index>()),
+        ) {
+            let request = DeltaDiscoveryRequest {
+                type_url: "t/x".to_owned(),
+                resource_names_subscribe: names,
+                initial_resource_versions: held,
+                response_nonce: "n".to_owned(),
+                ..Default::default()
+            };
+            let mut bytes = BytesMut::from(&request.encode_to_vec()[..]);
+            if let Some((number, fixed, long)) = unknown {
+                bytes.put_u8(12 << 3);
+                wire::put_varint(&mut bytes, number);
+                bytes.put_u8(13 << 3 | 5);
+                bytes.put_u32(fixed);
+                bytes.put_u8(14 << 3 | 1);
+                bytes.put_u64(long);
+            }
+            if let Some(end) = end {
+                bytes.truncate(end.index(bytes.len() + 1));
+            }
+            if let Some((at, byte)) = breaks.filter(|_| !bytes.is_empty()) {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let mut decoded = DeltaDiscoveryRequest::decode(&bytes[..]).ok();
+            if let Some(decoded) = &mut decoded {
+                decoded.initial_resource_versions.remove("");
+            }
+            prop_assert_eq!(read(&bytes, &cuts), decoded);
+        }
+    }
+
+    #[test]
+    fn versions_are_taken_out_and_all_else_is_kept_and_bounded() {
+        let held: HashMap<String, String> =
+            (0..5000).map(|n| (format!("{n:0>80}"), "1".to_owned())).collect();
+        let request = |names: usize| DeltaDiscoveryRequest {
+            type_url: "t/x".to_owned(),
+            resource_names_subscribe: (0..names).map(|n| format!("{n:0>98}")).collect(),
+            initial_resource_versions: held.clone(),
+            ..Default::default()
+        };
+        let (kept, versions) = extract(&request(99).encode_to_vec(), &[1000; 500]).expect("9.9 kB are kept");
+        assert_eq!((kept.len(), versions.len()), (9905, 5000));
+        assert!(extract(&request(100).encode_to_vec(), &[1000; 500]).is_err(), "10.005 kB");
+        let long = DeltaDiscoveryRequest { type_url: "t".repeat(LIMIT), ..Default::default() };
+        assert!(extract(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+        let long = [("n".repeat(LIMIT), "1".to_owned())];
+        let long = DeltaDiscoveryRequest { initial_resource_versions: long.into(), ..Default::default() };
+        assert!(extract(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+    }
+
+    #[test]
+    fn fields_without_a_payload_and_broken_versions_are_bounded_too() {
+        let number = [12 << 3, 1];
+        let empty = [13 << 3 | 2, 0];
+        let no_text = [VERSIONS << 3 | 2, 3, 0x0a, 1, 0xff];
+        for field in [&number[..], &empty, &no_text] {
+            let as_many = LIMIT / field.len();
+            for cuts in [&[][..], &[1; 99]] {
+                let (kept, _) = extract(&field.repeat(as_many), cuts).expect("as much as is allowed");
+                assert_eq!(kept.len(), LIMIT);
+                assert!(extract(&field.repeat(as_many + 1), cuts).is_err(), "{field:?}");
+            }
+        }
     }
 }

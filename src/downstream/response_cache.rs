@@ -132,7 +132,11 @@ mod tests {
         let sent = [&[18, 0x80 | (any.len() & 0x7f) as u8, (any.len() >> 7) as u8], &any[..], &[26, 1, b'a']]
             .concat();
         let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
-        SetContents { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
+        SetContents {
+            version: SetVersion::parse(version).unwrap(),
+            resources: vec![Arc::new(resource)],
+            asked: None,
+        }
     }
 
     #[tokio::test]
@@ -140,8 +144,9 @@ mod tests {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
         let cache = ResponseCache::new(Descriptors::default(), 1 << 20, 1 << 20);
-        let ask =
-            async |found: SetContents| cache.response(&type_url, old.parse().unwrap(), &(), || found).await;
+        let ask = async |found: SetContents| {
+            cache.response(&type_url, SetVersion::parse(&old).unwrap(), &(), || found).await
+        };
 
         // A state that cannot be written came between looking and writing, and went again.
         let error = ask(found(&new, "no.such.Type")).await.expect_err("an unknown type");
@@ -170,7 +175,7 @@ mod tests {
                 found.resources = vec![Arc::clone(&found.resources[0]); 20];
                 found
             };
-            let answer = cache.response(&type_url, version.parse().unwrap(), &(), found).await;
+            let answer = cache.response(&type_url, SetVersion::parse(&version).unwrap(), &(), found).await;
             let error = answer.expect_err("it is longer").to_string();
             assert!(
                 error.contains(&format!("with resource `a` the answer takes more than {limit} bytes")),
@@ -191,7 +196,8 @@ mod tests {
             found
         };
         let other = Arc::clone(&cache.writing).acquire_owned().await.unwrap();
-        let mut waiting = Box::pin(cache.response(&type_url, version.parse().unwrap(), &(), found));
+        let mut waiting =
+            Box::pin(cache.response(&type_url, SetVersion::parse(&version).unwrap(), &(), found));
         tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.expect_err("another is written");
         drop(other);
         waiting.await.expect("it can be written");
@@ -205,7 +211,7 @@ mod tests {
         let ask = async |asked: &str, of: &str| {
             let found = found(of, "google.protobuf.Empty");
             cache
-                .response(&type_url, old.parse().unwrap(), &asked, || found)
+                .response(&type_url, SetVersion::parse(&old).unwrap(), &asked, || found)
                 .await
                 .expect("it can be written")
         };

@@ -1,4 +1,4 @@
-//! Fair scheduling of CPU time between connections.
+//! Fair scheduling of CPU time between connections, and a timer that allocates nothing while unset.
 //!
 //! Each connection has a CPU budget, capped at 5 ms. It refills at 1/128 of a thread's time (7.8 ms per
 //! second). A client that only receives and acknowledges changes never needs more, and is polled at once. A
@@ -23,6 +23,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
+use tokio::time::Sleep;
 
 use crate::fairness::{
     DECAY_SECONDS, HANDICAP, MAX_BUDGET, MAX_DEBT, MAX_HANDICAP, MIN_BUDGET, NEWCOMER_SECONDS,
@@ -343,11 +345,30 @@ impl CpuBudget {
     }
 }
 
+/// Timer for a deadline that may change with each poll.
+#[derive(Debug, Default)]
+pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
+
+impl LazyTimer {
+    /// Returns `Ready` at `deadline`; never without one.
+    pub(super) fn poll(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deadline) = deadline.map(tokio::time::Instant::from_std) else {
+            self.0 = None;
+            return Poll::Pending;
+        };
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::poll;
 
-    use super::super::first_answer::{FirstAnswer, Newcomer};
+    use super::super::connection::{FirstAnswer, Newcomer};
     use super::*;
 
     /// Budget of a connection that has been idle for a second.

@@ -1,10 +1,10 @@
-//! Serving of one connection over HTTP/1 or HTTP/2.
+//! Serving of one connection: TLS, then HTTP/1 or HTTP/2.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -14,24 +14,30 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::AsyncBufReadExt as _;
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::ConnectionSlot;
-use super::connection::{Connection, ConnectionState, Usage};
+use super::connection::{Connection, ConnectionState, Credentials, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
-use super::http1_write_timeout::WriteTimeout;
-use super::limits::MAX_HEAD_BYTES;
+use super::handshake::{HandshakeGivenUp, Handshakes};
+use super::policy::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
 use super::server_state::ServerState;
 use super::service::Services;
-use super::sniff::WireProtocol;
-use super::transport::{BoxedTransport, Peek, Transport};
+use super::transport::{BoxedTransport, Peek, ReadBudget, Transport, WireProtocol, WriteTimeout};
+use crate::fairness::LONGEST_HANDSHAKE_WAIT;
 use crate::http2::{Backpressure, Serve};
 use crate::identity::{Certificate, Peer, Source};
 use crate::limit::Limit;
-use crate::telemetry;
+use crate::tls::reload::Reloaded;
+use crate::tls::server::{ServerTls, Shown};
+use crate::{telemetry, tls};
 
 /// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and `RUST_BACKTRACE` would
 /// walk the stack each time.
@@ -102,7 +108,7 @@ pub(super) async fn serve_unix<H: Health>(
     }
 }
 
-pub(super) fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
+fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
     format!("no bytes came within {limit:?} (downstream.first_request_timeout)").into()
 }
 
@@ -134,7 +140,7 @@ fn reject<H>(
     Err("the client speaks neither HTTP/1 nor HTTP/2".into())
 }
 
-pub(super) async fn serve_http2<H: Health, IO: Transport>(
+async fn serve_http2<H: Health, IO: Transport>(
     socket: IO,
     services: Services<H>,
 ) -> Result<(), ConnectionError> {
@@ -157,7 +163,7 @@ pub(super) async fn serve_http2<H: Health, IO: Transport>(
     .await
 }
 
-pub(super) async fn serve_http1<H: Health, IO: Transport>(
+async fn serve_http1<H: Health, IO: Transport>(
     socket: IO,
     services: Services<H>,
 ) -> Result<(), ConnectionError> {
@@ -252,5 +258,146 @@ impl http_body::Body for Http1Body {
 
     fn size_hint(&self) -> SizeHint {
         self.0.size_hint()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct TlsListener {
+    settings: Reloaded<ServerTls>,
+    handshakes: Handshakes,
+    /// By result, so that one fault does not hide another.
+    throttle: Arc<telemetry::LogThrottle<&'static str>>,
+}
+
+impl TlsListener {
+    pub(super) fn new(settings: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
+        Self { settings, handshakes, throttle: Arc::default() }
+    }
+
+    pub(super) async fn serve<H: Health>(
+        self,
+        socket: impl Transport + Peek + 'static,
+        pending: PendingConnection<H>,
+    ) -> Result<(), ConnectionError> {
+        let source = pending.source;
+        let settings = self.settings.load();
+        // Boxed, so that a connection does not keep the memory of its handshake.
+        let handshake = self.handshake(socket, settings.config(), &pending.connection, source);
+        let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
+        let (_, session) = socket.get_ref();
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let shown = session.peer_certificates().and_then(Shown::now);
+        let certificate = match shown.as_ref().map(|shown| Certificate::from_der(shown.own())) {
+            None => None,
+            Some(Some(certificate)) => Some(Arc::new(certificate)),
+            Some(None) => {
+                telemetry::tls_handshake("bad_certificate");
+                return Err("the client certificate was verified, but its subject cannot be parsed".into());
+            }
+        };
+        if let Some(shown) = shown {
+            let credentials = Credentials { shown, judge: self.settings.clone() };
+            let credentials = pending.connections.admit(&pending.connection, credentials);
+            // Loaded after the credentials are set: either the reload sees the connection, or the connection
+            // sees the new settings.
+            let now = self.settings.load();
+            if !Arc::ptr_eq(&now, &settings) && !now.would_accept(&credentials.shown) {
+                telemetry::tls_handshake("revoked");
+                return Err(
+                    "the client certificate was revoked, or its CA removed, since the handshake began".into(),
+                );
+            }
+        }
+        telemetry::tls_handshake("ok");
+        let (services, _slot) = pending.services(certificate)?;
+        if is_http2 {
+            return serve_http2::<_, BoxedTransport>(socket, services).await;
+        }
+        // hyper has no timeout for the first request of an HTTP/1 connection.
+        let limit = services.policy.limits.first_request_timeout;
+        let connection = Arc::clone(&services.connection);
+        tokio::select! {
+            began = tokio::time::timeout(limit, socket.fill_buf()) => {
+                began.map_err(|_| first_bytes_timed_out(limit))??;
+            }
+            () = connection.until_closing() => return Ok(()),
+        }
+        Box::pin(serve_http1::<_, BoxedTransport>(socket, services)).await
+    }
+
+    /// Closes connections with certificates no longer accepted, whenever the client CA or the revocation list
+    /// is replaced; never returns.
+    pub(super) async fn close_revoked(self, server: Arc<ServerState>, connections: Arc<Connections>) {
+        let mut judged = self.settings.load();
+        loop {
+            let now = self.settings.replaced(&judged).await;
+            let is_alike = now.judges_like(&judged);
+            judged = now;
+            if is_alike {
+                continue;
+            }
+            let window = server.policy.load().drain();
+            let (all, judge) = (Arc::clone(&connections), self.settings.clone());
+            // On a blocking thread: verifying thousands of certificates takes seconds.
+            let Ok((count, closing)) =
+                tokio::task::spawn_blocking(move || all.close_unaccepted(&judge, window)).await
+            else {
+                continue;
+            };
+            if count > 0 {
+                tracing::info!(
+                    connections = count,
+                    ?window,
+                    "closing connections whose client certificates are not accepted any more"
+                );
+                // Spawned, so that the next reload does not wait for the pacing.
+                tokio::spawn(closing);
+            }
+        }
+    }
+
+    /// Performs the handshake; `None` if the connection must close first.
+    async fn handshake<IO: Transport + Peek>(
+        &self,
+        socket: IO,
+        config: Arc<ServerConfig>,
+        connection: &Connection,
+        source: Source,
+    ) -> Result<Option<Box<TlsStream<ReadBudget<IO>>>>, ConnectionError> {
+        let limit = self.handshakes.timeout;
+        let socket = ReadBudget::new(socket);
+        let has_left = |accept: &Accept<ReadBudget<IO>>| {
+            accept.get_ref().is_some_and(|socket| socket.get_ref().has_left())
+        };
+        let handshake = self.handshakes.schedule(TlsAcceptor::from(config).accept(socket), has_left);
+        let done = tokio::select! {
+            done = handshake => done,
+            () = connection.until_closing() => {
+                telemetry::tls_handshake("draining");
+                return Ok(None);
+            }
+        };
+        let (result, error) = match done {
+            Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
+            Ok(Err(error)) => (tls::server::failure(&error), ConnectionError::from(error)),
+            Err(HandshakeGivenUp::TimedOut) => {
+                ("timeout", format!("not done within {limit:?} (downstream.handshake_timeout)").into())
+            }
+            Err(HandshakeGivenUp::Waited) => {
+                let wait = LONGEST_HANDSHAKE_WAIT;
+                let text = format!(
+                    "not begun within {wait:?}: too many clients connect at once; it has to come again"
+                );
+                ("waited", text.into())
+            }
+            Err(HandshakeGivenUp::Left) => {
+                ("left", "the client closed the connection before its turn".into())
+            }
+        };
+        telemetry::tls_handshake(result);
+        if let Some(suppressed) = self.throttle.say(result, Instant::now()) {
+            tracing::info!(%source, result, %error, suppressed, "TLS handshake of a client failed");
+        }
+        Err(format!("TLS handshake: {error}").into())
     }
 }

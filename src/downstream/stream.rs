@@ -8,18 +8,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
+use tonic::Code;
 
-use super::connection::Connection;
-use super::connection::NameShare;
-use super::first_answer::Newcomer;
-use super::group_entry::{StreamSeat, claimed_node_id};
+use super::connection::{Connection, NameShare, Newcomer};
 use super::grpc_status::Status;
-use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
-use super::send_cursor::SendCursor;
-use super::server_state::ServerState;
-use super::timer::LazyTimer;
-use super::version_extractor::Payer;
+use super::policy::TransportLimits;
+use super::request_memory::Payer;
+use super::scheduler::LazyTimer;
+use super::server_state::{ServerState, StreamSeat, claimed_node_id};
+use super::unsent_memory::SendCursor;
 use crate::cache::Protocol;
 use crate::fairness::{
     LARGE_REQUEST, LONGEST_FIRST_ANSWER_WAIT, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY,
@@ -270,9 +268,10 @@ where
         };
         ServerState::note_hidden(self.session.take_hidden());
         Some(told.map_err(|fault| match fault {
-            RequestError::Undecodable(error) => {
-                Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
-            }
+            RequestError::Undecodable(error) => Status::new(
+                Code::InvalidArgument,
+                format!("the request is not a protobuf of this method: {error}"),
+            ),
             RequestError::Refused(refusal, message) => {
                 let (protocol, client) = (self.session.protocol(), self.session.client());
                 let node = || match client {
@@ -372,7 +371,7 @@ where
             } else if self.session.client().is_none() && incomplete_since.is_none() {
                 let first = self.first_due;
                 if now >= first {
-                    let status = Status::deadline_exceeded("no request came on this stream");
+                    let status = Status::new(Code::DeadlineExceeded, "no request came on this stream");
                     return Poll::Ready(Err(status.over(Limit::FirstRequest)));
                 }
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
@@ -380,8 +379,10 @@ where
             if let Some(since) = incomplete_since {
                 let until = since + self.stall_timeout;
                 if now >= until {
-                    let status =
-                        Status::deadline_exceeded("a request began to come and was not whole in time");
+                    let status = Status::new(
+                        Code::DeadlineExceeded,
+                        "a request began to come and was not whole in time",
+                    );
                     return Poll::Ready(Err(status.over(Limit::Stall)));
                 }
                 deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));

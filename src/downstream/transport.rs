@@ -1,14 +1,26 @@
-//! Transports of connections.
+//! Sockets of clients: their traits, the protocol by the first bytes, and wrappers with limits.
 //!
-//! Owns the traits of all sockets. Cleartext TCP keeps its own type for speed; Unix sockets and TLS are
-//! boxed.
+//! Cleartext TCP keeps its own type for speed; Unix sockets and TLS are boxed.
+//!
+//! TLS reads on until it has data. A peer can send empty records or key updates without end. Each costs a decryption, and the
+//! layers that measure time see nothing of it. So other tasks run after a number of reads in a row, and the reader is woken.
+//!
+//! hyper waits for an HTTP/1 socket for ever. A client that stops reading would keep an answer and its
+//! connection (R-Relay-22). So a transport that takes next to nothing times out.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+use super::scheduler::LazyTimer;
+use crate::fairness::READS_IN_A_ROW;
+use crate::http2::{MIN_BYTES, MinRate};
 
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
@@ -66,5 +78,270 @@ impl Peek for UnixStream {
 
     fn has_left(&self) -> bool {
         is_closed(self.ready(Interest::READABLE).now_or_never())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WireProtocol {
+    Http1,
+    Http2,
+    /// TLS handshake on a cleartext listener.
+    Tls,
+    /// No protocol that is served here.
+    Unknown,
+}
+
+impl WireProtocol {
+    /// Bytes that distinguish HTTP/2 from every method of HTTP/1.
+    const SNIFFED_BYTES: usize = 3;
+
+    fn of(start: [u8; Self::SNIFFED_BYTES]) -> Self {
+        match &start {
+            b"PRI" => Self::Http2,
+            // Not every word in capitals: a faulty HTTP/2 preface ends the connection (RFC 9113, section
+            // 3.4).
+            b"GET" | b"HEA" | b"POS" | b"PUT" | b"DEL" | b"CON" | b"OPT" | b"TRA" | b"PAT" => Self::Http1,
+            // Handshake record of any version (RFC 8446, section 5.1).
+            [22, 3, _] => Self::Tls,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Detects the protocol. The bytes stay in the socket.
+    pub(crate) async fn sniff(socket: &impl Peek) -> io::Result<Self> {
+        let mut start = [0; Self::SNIFFED_BYTES];
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match socket.peek(&mut start).await? {
+                0 => return Ok(Self::Unknown),
+                Self::SNIFFED_BYTES => return Ok(Self::of(start)),
+                // Peeked bytes stay readable, so only time can pass. The pause grows, because one byte costs
+                // a client nothing.
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(320));
+                }
+            }
+        }
+    }
+}
+
+/// Transport with a limited number of reads in a row.
+#[derive(Debug)]
+pub(super) struct ReadBudget<IO> {
+    io: IO,
+    /// Reads since the transport was last empty, or the reader had to wait.
+    reads: u8,
+}
+
+impl<IO> ReadBudget<IO> {
+    pub(super) const fn new(io: IO) -> Self {
+        Self { io, reads: 0 }
+    }
+
+    pub(super) const fn get_ref(&self) -> &IO {
+        &self.io
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.reads == READS_IN_A_ROW {
+            self.reads = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.reads = if read.is_pending() { 0 } else { self.reads + 1 };
+        read
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadBudget<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// Transport whose writes fail after it took less than [`MIN_BYTES`] for too long.
+#[derive(Debug)]
+pub(crate) struct WriteTimeout<T> {
+    transport: T,
+    timeout: Duration,
+    pace: MinRate,
+    timer: LazyTimer,
+}
+
+impl<T> WriteTimeout<T> {
+    pub(crate) fn new(transport: T, timeout: Duration) -> Self {
+        Self { transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
+    }
+
+    /// Changes the rate, and drops the timer once nothing waits.
+    fn keep(&mut self, change: impl FnOnce(&mut MinRate)) {
+        change(&mut self.pace);
+        if self.pace.since().is_none() {
+            self.timer = LazyTimer::default();
+        }
+    }
+
+    fn watch(&mut self, taken: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = &taken {
+            let bytes = *result.as_ref().unwrap_or(&0);
+            self.keep(|pace| pace.take(bytes));
+            return taken;
+        }
+        let (timeout, now) = (self.timeout, tokio::time::Instant::now().into_std());
+        self.keep(|pace| pace.wait(now));
+        match self.timer.poll(self.pace.since().map(|since| since + timeout), cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the client took less than {MIN_BYTES} bytes in {timeout:?}"),
+            ))),
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_read(cx, into)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let taken = Pin::new(&mut self.transport).poll_write(cx, bytes);
+        self.watch(taken, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let taken = Pin::new(&mut self.transport).poll_write_vectored(cx, bytes);
+        self.watch(taken, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.transport).poll_flush(cx);
+        // Everything written has left.
+        if flushed.is_ready() {
+            self.keep(MinRate::end);
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endless_transport_is_read_in_portions_and_completely() {
+        let mut reader = ReadBudget::new(tokio::io::repeat(7));
+        let mut byte = [0];
+        for _ in 0..3 {
+            for _ in 0..READS_IN_A_ROW {
+                assert!(poll!(std::pin::pin!(reader.read(&mut byte))).is_ready());
+            }
+            assert!(poll!(std::pin::pin!(reader.read(&mut byte))).is_pending());
+        }
+        let mut many = vec![0; 1000];
+        for byte in &mut many {
+            reader.read_exact(std::slice::from_mut(byte)).await.expect("it is woken");
+        }
+        assert!(many.iter().all(|byte| *byte == 7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r_relay_22_a_transport_that_takes_nothing_is_given_up() {
+        let (near, mut far) = tokio::io::duplex(MIN_BYTES);
+        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
+        near.write_all(&vec![0; MIN_BYTES]).await.expect("there is room");
+        let reader = tokio::spawn(async move {
+            // Slow, but fast enough to go on for ever.
+            for _ in 0..4 {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                far.read_exact(&mut vec![0; MIN_BYTES]).await.expect("something to read");
+            }
+            far
+        });
+        near.write_all(&vec![0; 4 * MIN_BYTES]).await.expect("reading makes room");
+        let _far = reader.await.expect("the reader ends");
+        let error = near.write_all(&vec![0; MIN_BYTES + 1]).await.expect_err("nobody reads");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transport_that_takes_a_byte_now_and_then_is_given_up() {
+        let (near, mut far) = tokio::io::duplex(10);
+        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
+        tokio::spawn(async move {
+            while far.read_exact(&mut [0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        });
+        let start = tokio::time::Instant::now();
+        let error = near.write_all(&[0; 100]).await.expect_err("that is no reading");
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, Duration::from_secs(5)));
+    }
+
+    /// A small answer may be taken slowly: the next wait begins with the next answer.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_all_has_gone() {
+        let (near, mut far) = tokio::io::duplex(10);
+        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
+        let reader = tokio::spawn(async move {
+            for _ in 0..4 {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                far.read_exact(&mut [0; 10]).await.expect("something to read");
+            }
+        });
+        for _ in 0..4 {
+            near.write_all(&[0; 10]).await.expect("it is read in time");
+            near.flush().await.expect("nothing is held back");
+        }
+        reader.await.expect("the reader ends");
     }
 }

@@ -1,4 +1,4 @@
-//! Limit on the memory of large outgoing messages.
+//! Outgoing messages: the chunks left to send, and a limit on the memory of large ones.
 //!
 //! A slow peer keeps a whole message alive, and each change adds another. A set of 1 MB that changes five
 //! times a second would grow by 5 MB a second. Owns the count of the bytes kept, with shared bytes counted
@@ -27,8 +27,11 @@ use slab::Slab;
 
 use super::connection::{Charge, Connection, Usage};
 use super::grpc_status::report;
+use crate::cache::Frame;
+use crate::json::JsonResponse;
 use crate::limit::Limit;
 use crate::pool::Account;
+use crate::subscription::Outgoing;
 
 /// Bytes below which a message is charged in full to each connection. Sharing would save little, and its
 /// count costs a lock.
@@ -248,11 +251,64 @@ impl Drop for Sending {
     }
 }
 
+/// Message whose bytes are shared with others.
+pub(super) trait Chunks {
+    fn chunks(&self) -> &[Bytes];
+}
+
+impl Chunks for Frame {
+    fn chunks(&self) -> &[Bytes] {
+        self.chunks()
+    }
+}
+
+impl Chunks for Outgoing {
+    fn chunks(&self) -> &[Bytes] {
+        self.frame.chunks()
+    }
+}
+
+impl Chunks for JsonResponse {
+    fn chunks(&self) -> &[Bytes] {
+        self.chunks()
+    }
+}
+
+/// Message and the number of chunks taken. Its connection is charged until this is dropped.
+#[derive(Debug)]
+pub(super) struct SendCursor<M> {
+    /// Before the message: the charge ends while the bytes exist.
+    _sending: Sending,
+    message: M,
+    taken: usize,
+}
+
+impl<M: Chunks> SendCursor<M> {
+    pub(super) fn new(message: M, connection: &Arc<Connection>, unsent: &Arc<Unsent>, now: Instant) -> Self {
+        Self { _sending: unsent.begin(message.chunks(), connection, now), message, taken: 0 }
+    }
+
+    /// Takes the next chunk; `None` at the end.
+    pub(super) fn next(&mut self) -> Option<Bytes> {
+        let chunk = self.message.chunks().get(self.taken)?;
+        self.taken += 1;
+        Some(chunk.clone())
+    }
+
+    pub(super) fn rest(&self) -> &[Bytes] {
+        self.message.chunks().get(self.taken..).unwrap_or_default()
+    }
+
+    pub(super) const fn message(&self) -> &M {
+        &self.message
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::Connections;
+    use super::super::connections::ConnectionGuard;
     use super::*;
-    use crate::downstream::Connections;
-    use crate::downstream::connections::ConnectionGuard;
     use crate::identity::{Peer, Source};
 
     const MIB: usize = 1 << 20;

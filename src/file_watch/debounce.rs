@@ -1,4 +1,4 @@
-//! Debouncing of bursts of events.
+//! The end of a burst of changes.
 
 use std::time::{Duration, Instant};
 

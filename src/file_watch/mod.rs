@@ -19,11 +19,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
+pub use debounce::Debounce;
 pub use deltafan_transport::tls::files::{Fingerprint, fingerprint};
+pub use watched_paths::WatchedPaths;
 
-pub use self::debounce::Debounce;
-use self::watch::Watch;
-pub use self::watched_paths::WatchedPaths;
+use watch::Watch;
 
 /// Attempts to follow the way to a file while a link on it moves.
 const ROUNDS: usize = 4;
@@ -127,10 +127,6 @@ impl Drop for FileFollower {
     }
 }
 
-#[cfg(target_os = "linux")]
-#[cfg(test)]
-mod tests;
-
 /// Without inotify, users find changes by polling.
 #[cfg(not(target_os = "linux"))]
 mod watch {
@@ -151,3 +147,7 @@ mod watch {
         }
     }
 }
+
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::json;
 
-use super::admin_query::{LookError, Query};
 use super::nacks::{Nack, NackEntry};
 use super::registry::{Fleet, NAMES, PollRequest, Record, RecordState, withheld};
-use super::view::{DeliveryRow, NodeRow, Page, RejectionRow, TypeName, row, seconds};
+use super::view::{DeliveryRow, LookError, NodeRow, Page, Query, RejectionRow, TypeName, row, seconds};
 use crate::cache::Withheld;
 use crate::fairness::lower_thread_priority;
 use crate::groups::Groups;

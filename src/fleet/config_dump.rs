@@ -1,20 +1,34 @@
-//! Resources with bodies, in the shape of Envoy's `/config_dump`.
+//! Resources with bodies, in the shape of Envoy's `/config_dump`, and the client status discovery service (CSDS).
 //!
-//! Owns the mapping of types to Envoy's admin messages. Shows Secrets by name only, and hides values that the
-//! API marks as sensitive.
+//! Owns the mapping of types to Envoy's admin messages, and the states of resources at clients. Shows Secrets by name
+//! only, and hides values that the API marks as sensitive. Knows no transport.
 
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{Instant, UNIX_EPOCH};
+
+use bytes::Bytes;
+use prost::Message as _;
 use serde_json::{Value as Json, json};
 
-use super::admin_query::{Glob, LookError, Query};
+use super::registry::{Fleet, PollRequest, Record, RecordState, withheld};
 use super::resources_report::stores;
-use crate::cache::{Cache, Entry, TypeCache};
+use super::view::{Glob, LookError, Query};
+use crate::cache::{Cache, Entry, Snapshot, TypeCache, VisibleState, Withheld};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::groups::Groups;
-use crate::resource::{Kind, Parameters, Resource};
+use crate::proto::status::string_matcher::MatchPattern;
+use crate::proto::status::{
+    ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
+    GenericXdsConfig, Node, NodeMatcher, StringMatcher, Timestamp, UpdateFailureState,
+};
+use crate::resource::{Kind, Name, Parameters, Resource, whole_match};
+use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 use crate::utc::{self, WallClock};
 
-/// Bytes of an answer.
+/// Bytes of a dump, or of a response of CSDS.
 const LARGEST: usize = 64 << 20;
 
 const TOO_LARGE: LookError = LookError::TooLarge(
@@ -164,7 +178,7 @@ impl Dump<'_> {
 pub(super) const LARGEST_BODY: usize = 1 << 20;
 
 /// The body as `show` gives it, or why there is none.
-pub(super) fn shown_body<T>(
+fn shown_body<T>(
     resource: &Resource,
     show: impl FnOnce(&[u8]) -> Result<T, DescriptorError>,
 ) -> Result<T, String> {
@@ -175,4 +189,343 @@ pub(super) fn shown_body<T>(
         show(body).map_err(|error| format!("{error}; `rest.descriptor_sets` adds types"))
     };
     shown.map_err(|error| format!("the relay cannot show it: {error}"))
+}
+
+/// Memory of the automaton of a regular expression, in bytes: peers choose these.
+const AUTOMATON: usize = 64 << 10;
+/// Matchers of a request.
+const MATCHERS: usize = 100;
+
+const RESPONSE_TOO_LARGE: LookError = LookError::TooLarge(
+    "the response would be larger than 64 MiB; name clients in `node_matchers`, or set `exclude_resource_contents`",
+);
+
+fn timestamp(clock: WallClock, at: Instant) -> Timestamp {
+    let since = clock.at(at).duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Both fit until the year 292,277,026,596.
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
+    }
+}
+
+/// Each body is decoded once for all clients.
+struct Bodies<'d> {
+    descriptors: &'d Descriptors,
+    /// By address of the resource, which is kept alive so that no other gets that address.
+    shown: HashMap<*const Resource, (Arc<Resource>, Result<Bytes, String>)>,
+}
+
+impl Bodies<'_> {
+    /// Without sensitive values, or why it cannot be shown.
+    fn of(&mut self, resource: &Arc<Resource>) -> Result<Bytes, String> {
+        let read = || {
+            let body = shown_body(resource, |body| self.descriptors.redacted_any(body));
+            (Arc::clone(resource), body.map(Bytes::from))
+        };
+        self.shown.entry(Arc::as_ptr(resource)).or_insert_with(read).1.clone()
+    }
+}
+
+/// Response to an encoded request. Lowers the priority of its thread.
+///
+/// # Errors
+///
+/// [`LookError`] if the request cannot be read or answered.
+pub fn client_status(
+    fleet: &Fleet,
+    groups: &Groups,
+    descriptors: &Descriptors,
+    request: &[u8],
+) -> Result<Vec<u8>, LookError> {
+    let request = ClientStatusRequest::decode(request)
+        .map_err(|error| LookError::Wrong(format!("the request is no ClientStatusRequest: {error}")))?;
+    let matchers = NodeMatchers::new(&request.node_matchers)?;
+    let clock = WallClock::get();
+    let mut response = ClientStatusResponse::default();
+    let mut bodies =
+        (!request.exclude_resource_contents).then(|| Bodies { descriptors, shown: HashMap::new() });
+    let (mut places, mut bytes) = (HashMap::new(), 0);
+    let copy = |record: Arc<Record>| {
+        let state = record.copy_if(|node_id| matchers.matches(node_id))?;
+        Some((state.client.clone()?, state, record))
+    };
+    let copies: Vec<_> = fleet.after(0).filter_map(copy).collect();
+    let kept = withheld(groups);
+    lower_thread_priority();
+    for (client, state, record) in copies {
+        let RecordState { types, poll, group, .. } = state;
+        // A client may have a stream for each type.
+        let at = *places.entry((record.connection, Arc::clone(&client))).or_insert_with(|| {
+            let group = group.map(|group| format!(", node group {group}")).unwrap_or_default();
+            response.config.push(ClientConfig {
+                node: Some(Node {
+                    id: client.node_id.clone(),
+                    cluster: client.cluster.clone(),
+                    user_agent_name: client.user_agent.clone(),
+                }),
+                generic_xds_configs: Vec::new(),
+                client_scope: format!("{}{group}", scope(&record)),
+            });
+            response.config.len() - 1
+        });
+        let configs = &mut response.config[at].generic_xds_configs;
+        let mut add = |config: GenericXdsConfig| {
+            // Prefixes and node are small beside it.
+            bytes += config.encoded_len() + 16;
+            configs.push(config);
+            if bytes > LARGEST { Err(RESPONSE_TOO_LARGE) } else { Ok(()) }
+        };
+        for progress in &types {
+            add_resources(progress, &kept, bodies.as_mut(), clock, &mut add)?;
+        }
+        poll.iter().map(|poll| poll_config(poll, &kept)).try_for_each(&mut add)?;
+    }
+    Ok(response.encode_to_vec())
+}
+
+fn scope(record: &Record) -> String {
+    format!("{} from {}, connection {}", record.transport, record.peer, record.connection)
+}
+
+/// A held poll: one version of everything it asks for.
+fn poll_config(poll: &PollRequest, kept: &Withheld) -> GenericXdsConfig {
+    let (config, client) = match poll.state(kept) {
+        ClientState::Synced => (ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
+        ClientState::HeldBack => HELD_BACK,
+        _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+    };
+    GenericXdsConfig {
+        type_url: poll.type_url().as_str().to_owned(),
+        version_info: poll.version.to_string(),
+        config_status: config.into(),
+        client_status: client.into(),
+        ..GenericXdsConfig::default()
+    }
+}
+
+fn add_resources(
+    progress: &TypeProgress,
+    kept: &Withheld,
+    bodies: Option<&mut Bodies<'_>>,
+    clock: WallClock,
+    add: &mut impl FnMut(GenericXdsConfig) -> Result<(), LookError>,
+) -> Result<(), LookError> {
+    let Some(audience) = progress.upgrade() else { return Ok(()) };
+    let snapshot = audience.of().snapshot();
+    // Never show the body of a Secret.
+    let mut bodies = bodies.filter(|_| !progress.type_url().is_secret());
+    for (name, seen) in snapshot.seen_through(audience.subscription()) {
+        let resource = seen.present();
+        let states = match resource {
+            Some(_) => of_present(progress, &audience, &snapshot, name, clock),
+            None => of_missing(progress, kept, &snapshot, name, seen),
+        };
+        let (mut statuses, last_updated, error_state) = states;
+        let is_held = || kept.holds(audience.of(), &snapshot, audience.subscription(), name);
+        if statuses.0 == ConfigStatus::Synced && is_held() {
+            statuses.0 = HELD_BACK.0;
+        }
+        let (config_status, client_status) = statuses;
+        let body = resource.zip(bodies.as_mut()).map(|(resource, bodies)| bodies.of(resource)).transpose();
+        let hidden = body.as_ref().err().map(|details| failure(details));
+        add(GenericXdsConfig {
+            type_url: progress.type_url().as_str().to_owned(),
+            name: name.to_string(),
+            version_info: resource.map(|resource| resource.version().to_owned()).unwrap_or_default(),
+            xds_config: body.ok().flatten().unwrap_or_default(),
+            last_updated,
+            config_status: config_status.into(),
+            client_status: client_status.into(),
+            error_state: error_state.or(hidden),
+        })?;
+    }
+    Ok(())
+}
+
+type Statuses = (ConfigStatus, ClientResourceStatus);
+
+/// The newest was not sent, and the client has accepted an earlier state.
+const HELD_BACK: Statuses = (ConfigStatus::NotSent, ClientResourceStatus::ClientAcked);
+
+/// Its status, when it was updated, and its error.
+type States = (Statuses, Option<Timestamp>, Option<UpdateFailureState>);
+
+fn failure(details: &str) -> UpdateFailureState {
+    UpdateFailureState { details: details.to_owned(), ..Default::default() }
+}
+
+fn of_present(
+    progress: &TypeProgress,
+    audience: &Audience,
+    snapshot: &Snapshot,
+    name: &Name,
+    clock: WallClock,
+) -> States {
+    let at = |delivery: Option<&Delivery>| delivery.map(|one| timestamp(clock, one.at));
+    match progress.resource_state(audience, snapshot, name) {
+        ResourceState::Unknown => ((ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown), None, None),
+        ResourceState::Synced => {
+            let acked = at(progress.newest_acked().as_ref());
+            ((ConfigStatus::Synced, ClientResourceStatus::ClientAcked), acked, None)
+        }
+        ResourceState::NotSent => {
+            ((ConfigStatus::NotSent, ClientResourceStatus::ClientRequested), None, None)
+        }
+        ResourceState::Stale => {
+            let sent = at(progress.newest_sent());
+            ((ConfigStatus::Stale, ClientResourceStatus::ClientRequested), sent, None)
+        }
+        ResourceState::Rejected(rejection) => {
+            let error = UpdateFailureState {
+                last_update_attempt: Some(timestamp(clock, rejection.delivery.at)),
+                details: rejection.text.to_string(),
+                version_info: rejection.delivery.version.to_string(),
+            };
+            ((ConfigStatus::Error, ClientResourceStatus::ClientNacked), None, Some(error))
+        }
+    }
+}
+
+/// States of a name that the control plane reports as missing, or not at all.
+fn of_missing(
+    progress: &TypeProgress,
+    kept: &Withheld,
+    snapshot: &Snapshot,
+    name: &Name,
+    seen: VisibleState<'_>,
+) -> States {
+    let is_told = matches!(progress.state(kept), ClientState::Synced | ClientState::HeldBack);
+    let statuses = match seen {
+        VisibleState::Absent if is_told => (ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist),
+        VisibleState::Absent => (ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
+        VisibleState::Failed | VisibleState::Unresolved(_) => {
+            (ConfigStatus::NotSent, ClientResourceStatus::ClientReceivedError)
+        }
+        _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+    };
+    let error = snapshot.get(name.as_str()).and_then(|entry| entry.failure());
+    (statuses, None, error.map(|error| failure(error.message())))
+}
+
+/// Whether a node ID matches.
+type Matcher = Box<dyn Fn(&str) -> bool>;
+
+/// One of them has to match. Without any, every node matches.
+struct NodeMatchers(Vec<Matcher>);
+
+impl NodeMatchers {
+    /// Reads the matchers of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if there are too many, or one looks at anything but the node ID or cannot be read.
+    pub(super) fn new(matchers: &[NodeMatcher]) -> Result<Self, LookError> {
+        if matchers.len() > MATCHERS {
+            return Err(fault(format!("more than {MATCHERS} matchers")));
+        }
+        let read = |matcher: &NodeMatcher| {
+            if !matcher.node_metadatas.is_empty() {
+                let reason = "the relay does not keep the metadata of its clients; match `node_id`";
+                return Err(fault(reason));
+            }
+            match &matcher.node_id {
+                Some(node_id) => read(node_id),
+                None => Ok(Box::new(|_: &str| true) as Matcher),
+            }
+        };
+        matchers.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn matches(&self, node_id: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|matches| matches(node_id))
+    }
+}
+
+fn fault(reason: impl Display) -> LookError {
+    LookError::Wrong(format!("node_matchers: {reason}"))
+}
+
+fn read(matcher: &StringMatcher) -> Result<Matcher, LookError> {
+    let ignores_case = matcher.ignore_case;
+    let of = |text: &String, is_one: fn(&str, &str) -> bool| -> Matcher {
+        if ignores_case {
+            let text = text.to_lowercase();
+            Box::new(move |node_id| is_one(&node_id.to_lowercase(), &text))
+        } else {
+            let text = text.clone();
+            Box::new(move |node_id| is_one(node_id, &text))
+        }
+    };
+    Ok(match &matcher.match_pattern {
+        Some(MatchPattern::Exact(exact)) => of(exact, |node_id, exact| node_id == exact),
+        Some(MatchPattern::Prefix(prefix)) => of(prefix, |node_id, prefix| node_id.starts_with(prefix)),
+        Some(MatchPattern::Suffix(suffix)) => of(suffix, |node_id, suffix| node_id.ends_with(suffix)),
+        Some(MatchPattern::Contains(part)) => of(part, |node_id, part| node_id.contains(part)),
+        // `ignore_case` does not apply.
+        Some(MatchPattern::SafeRegex(pattern)) => {
+            let pattern = whole_match(&pattern.regex, AUTOMATON);
+            let pattern = pattern.map_err(|error| fault(format!("`safe_regex` is {error}")))?;
+            Box::new(move |node_id| pattern.is_match(node_id))
+        }
+        None => {
+            let known = "exact, prefix, suffix, contains or safe_regex";
+            return Err(fault(format!("`node_id` needs one of {known}")));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::status::RegexMatcher;
+
+    fn matcher(pattern: MatchPattern, ignore_case: bool) -> NodeMatcher {
+        let node_id = StringMatcher { ignore_case, match_pattern: Some(pattern) };
+        NodeMatcher { node_id: Some(node_id), node_metadatas: Vec::new() }
+    }
+
+    fn regex(pattern: &str) -> NodeMatcher {
+        matcher(MatchPattern::SafeRegex(RegexMatcher { regex: pattern.to_owned() }), false)
+    }
+
+    fn fault(matchers: &[NodeMatcher]) -> String {
+        NodeMatchers::new(matchers).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn one_of_several_matchers_is_enough() {
+        assert!(NodeMatchers::new(&[]).unwrap().matches("anything"));
+        let matches = |one: NodeMatcher, node_id: &str| {
+            NodeMatchers::new(&[matcher(MatchPattern::Exact("other".to_owned()), false), one])
+                .unwrap()
+                .matches(node_id)
+        };
+        for (pattern, is_one, is_none) in [
+            (MatchPattern::Exact("Web-1".to_owned()), "Web-1", "Web-10"),
+            (MatchPattern::Prefix("Web".to_owned()), "Web-1", "A-Web"),
+            (MatchPattern::Suffix("-1".to_owned()), "Web-1", "Web-1a"),
+            (MatchPattern::Contains("b-".to_owned()), "Web-1", "Web1"),
+        ] {
+            assert!(matches(matcher(pattern.clone(), false), is_one), "{pattern:?}");
+            assert!(!matches(matcher(pattern.clone(), false), is_none), "{pattern:?}");
+            assert!(matches(matcher(pattern.clone(), true), &is_one.to_uppercase()), "{pattern:?}");
+        }
+        assert!(matches(regex("web-[0-9]+"), "web-12") && !matches(regex("web-[0-9]+"), "web-12a"));
+        assert!(!matches(regex("a|web"), "web-1"), "the whole of it");
+        assert!(matches(matcher(MatchPattern::Exact(String::new()), false), "other"));
+    }
+
+    #[test]
+    fn a_matcher_that_cannot_be_used_is_told() {
+        assert!(fault(&vec![NodeMatcher::default(); 1_000_000]).contains("more than 100 matchers"));
+        let metadata = NodeMatcher { node_metadatas: vec![bytes::Bytes::new()], ..NodeMatcher::default() };
+        assert!(fault(&[metadata]).contains("does not keep the metadata"));
+        let empty = NodeMatcher { node_id: Some(StringMatcher::default()), ..NodeMatcher::default() };
+        assert!(fault(&[empty]).contains("needs one of exact"));
+        assert!(fault(&[regex("(")]).contains("safe_regex"));
+        assert!(fault(&[regex("a)|(b")]).contains("safe_regex"));
+        assert!(fault(&[regex("(?:a{1000}){1000}")]).contains("safe_regex"));
+        assert!(fault(&[regex("a{4000}")]).contains("too large"), "less than a configured one may take");
+    }
 }

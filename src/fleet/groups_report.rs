@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::admin_query::{LookError, Query};
-use super::view::{NameRow, Page, TypeName, in_seconds, row, text_of};
+use super::view::{LookError, NameRow, Page, Query, TypeName, in_seconds, row, text_of};
 use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
 use crate::groups::{GroupStatus, Groups, RuleFigures, ShownNode};
 use crate::node_group::GroupKey;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 
-use super::admin_query::{LookError, Query};
 use super::registry::withheld;
-use super::view::{NameRow, Page, TypeName, row};
+use super::view::{LookError, NameRow, Page, Query, TypeName, row};
 use crate::cache::{Entry, Named, Snapshot, Track, TypeCache};
 use crate::groups::{Group, Groups};
 use crate::resource::{Name, Resource, TypeUrl};

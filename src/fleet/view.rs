@@ -1,16 +1,186 @@
-//! Rows and pages of the JSON for operators.
+//! View for operators: queries, and rows and pages of the JSON.
 //!
-//! Owns how documents name a type, a node, a delivery and a time.
+//! Owns the part of a path behind `?`, and how documents name a type, a node, a delivery and a time.
 
-use std::time::{Duration, Instant};
+use std::borrow::Cow;
+use std::time::{Duration, Instant, SystemTime};
 
+use percent_encoding::percent_decode_str;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::admin_query::{LookError, Query};
 use crate::resource::{Name, Parameters, TypeUrl};
-use crate::subscription::{Client, Delivery};
+use crate::subscription::{Client, ClientState, Delivery};
+use crate::utc;
+
+/// Bytes.
+const LONGEST: usize = 4 << 10;
+/// Entries of the largest page.
+const LARGEST_PAGE: usize = 10_000;
+
+/// Refusal of a look or an order, for the operator that sent it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookError {
+    /// The query is wrong.
+    #[error("{0}")]
+    Wrong(String),
+    /// There is no such thing.
+    #[error("{0}")]
+    Missing(String),
+    /// The answer would be too large.
+    #[error("{0}")]
+    TooLarge(&'static str),
+}
+
+/// Keys of a query with their values.
+#[derive(Debug)]
+pub struct Query<'t>(Vec<(Cow<'t, str>, Cow<'t, str>)>);
+
+impl<'t> Query<'t> {
+    /// Reads a query that may have these keys.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is too long or no UTF-8, or a key is unknown or there twice.
+    pub fn parse(text: &'t str, allowed: &[&str]) -> Result<Self, LookError> {
+        if text.len() > LONGEST {
+            return Err(LookError::Wrong(format!("the query is longer than {LONGEST} bytes")));
+        }
+        let mut query = Self(Vec::new());
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (key, value) = (decode(key)?, decode(value)?);
+            if !allowed.contains(&&*key) {
+                let known = match allowed {
+                    [] => "this page has none".to_owned(),
+                    [one] => format!("there is {one}"),
+                    [others @ .., last] => format!("there are {} and {last}", others.join(", ")),
+                };
+                return Err(LookError::Wrong(format!("unknown key `{}`; {known}", clip(&key))));
+            }
+            if query.get(&key).is_some() {
+                return Err(LookError::Wrong(format!("`{key}` is there twice")));
+            }
+            query.0.push((key, value));
+        }
+        Ok(query)
+    }
+
+    /// Value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| &**value)
+    }
+
+    /// Resource type that `type` names.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if there is no such type.
+    pub fn type_url(&self) -> Result<Option<TypeUrl>, LookError> {
+        let read = |text| TypeUrl::from_user(text).map_err(|unknown| LookError::Wrong(unknown.to_string()));
+        self.get("type").map(read).transpose()
+    }
+
+    /// Pattern of a key; without the key it matches everything.
+    pub(super) fn pattern(&self, key: &str) -> Glob {
+        Glob::new(self.get(key).unwrap_or("*"))
+    }
+
+    pub(super) fn state(&self) -> Result<Option<ClientState>, LookError> {
+        let find = |value: &str| ClientState::ALL.into_iter().find(|state| state.label() == value);
+        self.checked("state", find, || {
+            format!("one of {}", ClientState::ALL.map(ClientState::label).join(", "))
+        })
+    }
+
+    /// Whether a filter is turned on: `true` is its only value.
+    pub(super) fn is_set(&self, key: &str) -> Result<bool, LookError> {
+        let read = |value: &str| (value == "true").then_some(true);
+        Ok(self.checked(key, read, || "true".to_owned())?.unwrap_or_default())
+    }
+
+    /// Number of entries that are asked for.
+    pub(super) fn limit(&self, default: usize) -> Result<usize, LookError> {
+        let read = |value: &str| value.parse().ok().filter(|limit| *limit <= LARGEST_PAGE);
+        let limit = self.checked("limit", read, || format!("a number up to {LARGEST_PAGE}"))?;
+        Ok(limit.unwrap_or(default))
+    }
+
+    /// Entry behind which the page begins; 0 for the first page.
+    pub(super) fn after(&self) -> Result<u64, LookError> {
+        let read = |value: &str| value.parse().ok();
+        Ok(self.checked("after", read, || "`next` of the page before".to_owned())?.unwrap_or_default())
+    }
+
+    /// Time in UTC that a key gives.
+    pub(super) fn time(&self, key: &str) -> Result<Option<SystemTime>, LookError> {
+        self.checked(key, utc::parse, || "a time such as 2026-03-01T14:02:11Z".to_owned())
+    }
+
+    fn checked<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+        allowed: impl FnOnce() -> String,
+    ) -> Result<Option<T>, LookError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let wrong = || format!("`{key}` is `{}`; it has to be {}", clip(value), allowed());
+        read(value).map(Some).ok_or_else(|| LookError::Wrong(wrong()))
+    }
+}
+
+impl LookError {
+    /// A query lacks a key. `example` has all that are needed.
+    pub fn without(key: &str, example: &str) -> Self {
+        Self::Wrong(format!("`{key}` is missing: {example} for example"))
+    }
+
+    /// There is no such node group.
+    pub(super) fn no_group(key: &str) -> String {
+        format!("there is no group `{}`; GET /resources shows the group of each resource", clip(key))
+    }
+}
+
+fn decode(text: &str) -> Result<Cow<'_, str>, LookError> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map_err(|_| LookError::Wrong("the query is no UTF-8".to_owned()))
+}
+
+/// Beginning of a text, for a message.
+pub fn clip(text: &str) -> String {
+    text.chars().take(60).flat_map(char::escape_debug).collect()
+}
+
+/// Pattern of a text, in which `*` stands for any number of characters and everything else for itself.
+///
+/// Matching takes time in proportion to the text, whatever the pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Glob {
+    first: Box<str>,
+    /// Parts behind each `*`.
+    rest: Vec<Box<str>>,
+}
+
+impl Glob {
+    pub(super) fn new(pattern: &str) -> Self {
+        let mut parts = pattern.split('*').map(Box::from);
+        let first = parts.next().unwrap_or_default();
+        Self { first, rest: parts.collect() }
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let Some(text) = text.strip_prefix(&*self.first) else { return false };
+        let Some((last, between)) = self.rest.split_last() else { return text.is_empty() };
+        // The leftmost place of each part leaves most for those after it.
+        let mut left = text;
+        for part in between.iter().filter(|part| !part.is_empty()) {
+            let Some(at) = left.find(&**part) else { return false };
+            left = &left[at + part.len()..];
+        }
+        left.ends_with(&**last)
+    }
+}
 
 /// Rows of a page that says nothing of its size.
 const ROWS: usize = 1_000;
@@ -146,5 +316,98 @@ impl<Row: Serialize> Serialize for Page<Row> {
         map.serialize_entry(self.name, &self.rows)?;
         map.serialize_entry("next", &self.next)?;
         map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEYS: [&str; 5] = ["node", "type", "state", "limit", "after"];
+
+    fn fault(text: &str) -> String {
+        let read = |query: Query<'_>| {
+            let types = (query.pattern("node"), query.type_url()?);
+            Ok((types, query.state()?, query.limit(9)?, query.after()?))
+        };
+        Query::parse(text, &KEYS).and_then(read).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn a_query_is_filters_and_a_page() {
+        let query = Query::parse("node=web%2D*&type=cds&state=rejected&limit=7&after=12", &KEYS).unwrap();
+        assert!(query.pattern("node").matches("web-1"));
+        assert_eq!(query.type_url().unwrap().unwrap().kind().short(), "cds");
+        assert_eq!(query.state(), Ok(Some(ClientState::Rejected)));
+        assert_eq!((query.limit(9), query.after()), (Ok(7), Ok(12)));
+        let all = Query::parse("", &KEYS).unwrap();
+        assert_eq!((all.limit(9), all.after(), all.get("node")), (Ok(9), Ok(0), None));
+    }
+
+    #[test]
+    fn a_wrong_query_is_told_what_is_right() {
+        let unknown = |keys| Query::parse("nodes=a", keys).unwrap_err().to_string();
+        assert_eq!(unknown(&KEYS), "unknown key `nodes`; there are node, type, state, limit and after");
+        assert_eq!(unknown(&["node"]), "unknown key `nodes`; there is node");
+        assert_eq!(unknown(&[]), "unknown key `nodes`; this page has none");
+        assert_eq!(fault("node=a&node=b"), "`node` is there twice");
+        assert!(
+            fault("state=sick")
+                .contains("one of rejected, waiting, unacked, behind, resuming, held_back, synced")
+        );
+        assert!(fault("limit=10001").contains("a number up to 10000"));
+        assert!(fault("limit=-1").contains("a number up to 10000"));
+        assert!(fault("after=x").contains("`next` of the page before"));
+        assert!(fault("type=cows").contains("is no resource type"));
+        assert!(fault("node=%ff").contains("UTF-8"));
+        assert!(fault("a\u{1b}=b").contains("\\u{1b}"), "nothing steers a terminal");
+        assert!(fault(&"node=a&".repeat(1_000_000)).contains("longer than 4096 bytes"));
+    }
+
+    #[test]
+    fn a_star_is_any_text() {
+        for (pattern, text, matches) in [
+            ("web", "web", true),
+            ("web", "web-1", false),
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("web-*", "web-1", true),
+            ("web-*", "web", false),
+            ("*-1", "web-1", true),
+            ("w*b*1", "web-1", true),
+            ("a*a", "a", false),
+            ("*é*", "caf\u{e9}!", true),
+            ("a**b", "ab", true),
+        ] {
+            assert_eq!(Glob::new(pattern).matches(text), matches, "{pattern} {text}");
+        }
+    }
+
+    /// As a glob is defined.
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((b'*', rest)) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
+            Some((byte, rest)) => {
+                text.split_first().is_some_and(|(first, others)| first == byte && matches(rest, others))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_matches_as_the_definition_says(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+            prop_assert_eq!(Glob::new(&pattern).matches(&text), matches(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn no_pattern_explodes() {
+        let (pattern, text) = ("*a".repeat(2_000) + "*b", "a".repeat(100_000));
+        // Quadratic work would be 200,000,000 steps, exponential work would not end.
+        assert!(!Glob::new(&pattern).matches(&text));
     }
 }

@@ -129,8 +129,8 @@ fn authz(config: &Config) -> AuthzPolicy {
         DefaultAccess::Allow => Permissions::default(),
         DefaultAccess::Deny => Permissions::nothing(),
     };
-    AuthzPolicy::new(&base_rules(config), rules.collect(), rest)
-        .trusting_loopback(config.downstream.secrets_over_loopback)
+    let trust_loopback = config.downstream.secrets_over_loopback;
+    AuthzPolicy::new(&base_rules(config), rules.collect(), rest, trust_loopback)
 }
 
 fn grant(rule: &AuthorizationRule) -> Permissions {

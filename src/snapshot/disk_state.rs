@@ -14,10 +14,9 @@ use parking_lot::Mutex;
 use redb::Database;
 
 use super::FileFault;
-use super::snapshot_encoding::GroupId;
+use super::snapshot_encoding::{self, GroupId};
 use super::snapshot_file::{self, FileError};
 use super::snapshot_store::{Store, StoredGroup};
-use super::stored_orders;
 use crate::cache::StandingOrder;
 use crate::snapshot_content::{Clock, Content, Selection};
 use crate::upstream::{Client, Restored, ServerId};
@@ -277,7 +276,7 @@ impl Disk {
         content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
         let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
         let age = current.and_then(|at| self.age_of(at));
-        let orders = stored_orders::read(&stored.facts.orders);
+        let orders = snapshot_encoding::parse_orders(&stored.facts.orders);
         Ok(Some(Loaded { content, age, server: stored.facts.server, orders }))
     }
 

@@ -18,21 +18,18 @@ mod snapshot_encoding;
 mod snapshot_file;
 mod snapshot_store;
 mod snapshot_thread;
-mod stored_orders;
-mod unchanged_overlay;
-
 #[cfg(test)]
 mod tests;
-
-pub use disk_state::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
-pub use snapshot_command::{report, verify};
-pub use snapshot_encoding::{GroupId, node_digest};
-pub use snapshot_thread::{LiveGroup, LiveGroups, WriterThread};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+
+pub use disk_state::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
+pub use snapshot_command::{report, verify};
+pub use snapshot_encoding::{GroupId, node_digest};
+pub use snapshot_thread::{LiveGroup, LiveGroups, WriterThread};
 
 use crate::cache::Completeness;
 use crate::upstream::{Client, LateRestore};

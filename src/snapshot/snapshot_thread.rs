@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::disk_state::{CANNOT_WRITE, Disk, clock};
-use super::snapshot_encoding::GroupId;
+use super::snapshot_encoding::{self, GroupId};
 use super::snapshot_file::FileError;
 use super::snapshot_store::{Changes, GroupChange, Names, StoreChange};
-use super::{FileFault, GroupFacts, StoreFacts, stored_orders};
+use super::{FileFault, GroupFacts, StoreFacts};
 use crate::cache::{Cache, Completeness, Generation, Snapshot, TypeCache};
 use crate::resource::Name;
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
@@ -298,7 +298,7 @@ fn group_change(
         orders: group
             .cache
             .rollout()
-            .map(|of| stored_orders::text(&of.standing_orders()))
+            .map(|of| snapshot_encoding::orders_text(&of.standing_orders()))
             .unwrap_or_default(),
     };
     let mut cursor = GroupCursor { cache: group.cache.number(), ..GroupCursor::default() };

@@ -1,16 +1,24 @@
-//! Thread that writes the log.
+//! Log: its level while the program runs, its thread, and lines that peers cannot forge.
 //!
 //! A log reader may hang, and a disk may be full. That costs lines, which are counted, but never blocks a
-//! serving thread. The usual writer blocks on the one, and panics on the other.
+//! serving thread. The usual writer blocks on the one, and panics on the other. Owns the bound on waiting lines, and the count
+//! of lost ones.
 //!
-//! Owns the bound on waiting lines, and the count of lost ones.
+//! Each event is one line, whatever peers put into names. A line break could forge a line, and control characters could steer
+//! the operator's terminal. Writers of events escape those below U+0020; ESC may be there for colours.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::terminal;
 
 /// Lines of a few KiB at most.
 const WAITING: usize = 4096;
@@ -116,6 +124,99 @@ pub(super) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
+#[derive(Debug)]
+pub struct Lines<W>(pub W);
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.write_all(event)?;
+        Ok(event.len())
+    }
+
+    fn write_all(&mut self, event: &[u8]) -> io::Result<()> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        if text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t' | b'\x1b')) {
+            return self.0.write_all(event);
+        }
+        let mut line = String::with_capacity(event.len() + 16);
+        for c in String::from_utf8_lossy(text).chars() {
+            match c {
+                '\n' => line.push_str("\\n"),
+                '\r' => line.push_str("\\r"),
+                '\t' | '\x1b' => line.push(c),
+                other => terminal::push_json(&mut line, other),
+            }
+        }
+        if text.len() < event.len() {
+            line.push('\n');
+        }
+        self.0.write_all(line.as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+const LONGEST: usize = 1 << 10;
+
+pub struct LogLevel {
+    /// In force, as it was written.
+    level: Mutex<String>,
+    put: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LogLevel").field(&self.level).finish()
+    }
+}
+
+impl LogLevel {
+    /// Starts with a level in force. `put` installs another filter and returns whether it could.
+    pub fn new(level: &str, put: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) -> Self {
+        Self { level: Mutex::new(level.to_owned()), put: Box::new(put) }
+    }
+
+    /// Filter of a level. Ignores an unreadable one.
+    pub fn filter_lossy(level: &str) -> EnvFilter {
+        EnvFilter::builder().parse_lossy(with_quiet(level))
+    }
+
+    /// Changes the level, and returns the old one.
+    ///
+    /// # Errors
+    ///
+    /// Reason for which it cannot be used, for operators.
+    pub fn set(&self, level: &str) -> Result<String, String> {
+        let allowed = "it has to be off, error, warn, info, debug or trace, or filters as in `info,deltafan::upstream=debug`";
+        if level.is_empty() || level.len() > LONGEST {
+            return Err(format!("`level` is empty or longer than {LONGEST} bytes; {allowed}"));
+        }
+        // A word that is no level would be a target, and all others would be silent.
+        let is_level = |part: &str| {
+            let level = part.rsplit('=').next().unwrap_or(part);
+            !level.is_empty() && level.parse::<LevelFilter>().is_ok()
+        };
+        if let Some(part) = level.split(',').find(|part| !is_level(part)) {
+            let part: String = part.chars().take(60).flat_map(char::escape_debug).collect();
+            return Err(format!("`{part}` has no level; {allowed}"));
+        }
+        let filter = EnvFilter::builder().with_regex(false).parse(with_quiet(level));
+        let filter = filter.map_err(|error| format!("`level` cannot be read: {error}; {allowed}"))?;
+        let mut current = self.level.lock();
+        if !(self.put)(filter) {
+            return Err("the log is gone".to_owned());
+        }
+        Ok(std::mem::replace(&mut *current, level.to_owned()))
+    }
+}
+
+/// rustls warns of each renegotiation that a peer asks for.
+fn with_quiet(level: &str) -> String {
+    format!("rustls=error,{level}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +252,38 @@ mod tests {
         output.out.room = 100;
         output.write_all(b"three\n").unwrap();
         assert_eq!(String::from_utf8_lossy(&output.out.written), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn an_event_is_one_line() {
+        let mut lines = Lines(Vec::new());
+        for event in [
+            "plain \u{1b}[2mgr\u{e9}y\n",
+            "type a\r\n2026-11-22 ERROR forged\n",
+            "no end\nof it",
+            "\u{9b}31m\u{7f}\u{202e}\n",
+        ] {
+            lines.write_all(event.as_bytes()).expect("memory");
+        }
+        let written = String::from_utf8(lines.0).expect("text");
+        let expected = [
+            "plain \u{1b}[2mgr\u{e9}y",
+            "type a\\r\\n2026-11-22 ERROR forged",
+            "no end\\nof it\\u009b31m\\u007f\\u202e",
+        ];
+        assert_eq!(written.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_level_that_cannot_be_read_changes_nothing() {
+        let log = LogLevel::new("info", |_| true);
+        let long = "info,".repeat(1_000);
+        for wrong in ["", "loud", "a=b=c", "deltafan=loud", "info,deltafan", "info,,warn", "a=", &long] {
+            let fault = log.set(wrong).expect_err(wrong);
+            assert!(fault.contains("off, error, warn"), "{fault}");
+        }
+        assert_eq!(log.set("debug").unwrap(), "info");
+        assert_eq!(log.set("info,deltafan::upstream=debug").unwrap(), "debug");
+        assert_eq!(log.set("warn").unwrap(), "info,deltafan::upstream=debug");
     }
 }

@@ -22,21 +22,13 @@ pub struct Metric {
     pub from_start: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-impl MetricKind {
-    /// Name in the text format of Prometheus.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+deltafan_core::labelled! {
+    /// Labels are the names in the text format of Prometheus.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MetricKind {
+        Counter = "counter",
+        Gauge = "gauge",
+        Histogram = "histogram",
     }
 }
 

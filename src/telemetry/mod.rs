@@ -6,14 +6,9 @@
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
 mod catalog;
-mod log_level;
-mod log_lines;
+mod client_metrics;
 mod log_output;
 mod metric;
-mod poll_metrics;
-mod process_metrics;
-mod refusal_metrics;
-mod stream_metrics;
 #[cfg(test)]
 mod tests;
 mod trace_metrics;
@@ -25,29 +20,23 @@ use deltafan_core::cache::{HeldTotals, Protocol, RolloutCounts, RolloutStatus};
 use deltafan_core::upstream::UpstreamState;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use procfs::process::{LimitValue, Process};
+use procfs::{ProcResult, WithCurrentSystemInfo as _};
 
-use catalog::{
-    ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
-    CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, FINGERPRINT, GENERATION,
-    GROUP_CLIENTS, GROUP_STALE, GROUPS, GROUPS_UNANSWERED, JSON_WRITTEN, LOST, MAX_LAG, MAX_UNANSWERED,
-    MEMORY, OVERDUE, PROPAGATION, RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS, TLS_EXPIRY,
-    TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED,
-    UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
-};
+use catalog::*;
 pub use catalog::{
     CACHE_AGE, CONNECTION_LIMIT, DIRECTORY_FAILURES, ENCODES, HISTORY_BYTES, SNAPSHOT_BYTES,
     SNAPSHOT_FAILURES, SNAPSHOT_LOAD, SNAPSHOT_LOADED, SNAPSHOT_LOADED_BYTES, SNAPSHOT_WRITE_AGE,
     SNAPSHOT_WRITES, STATUS_CODES, UPSTREAM_CONNECTIONS, UPSTREAM_REFUSED, all as all_metrics,
 };
+pub use client_metrics::{
+    PollGauge, PollOutcome, RequestResult, StreamGauge, denied, grpc_over_http1, hidden, refused, refused_at,
+    tls_handshake,
+};
 pub use deltafan_core::LogThrottle;
-pub use log_level::LogLevel;
-pub use log_lines::Lines;
-pub use log_output::{log_panics, report_lost_lines, write_log_to};
+pub use log_output::{Lines, LogLevel, log_panics, report_lost_lines, write_log_to};
+use log_output::{lost_lines, panics};
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
-pub use poll_metrics::{PollGauge, PollOutcome};
-pub use process_metrics::report_process;
-pub use refusal_metrics::{denied, grpc_over_http1, hidden, refused, refused_at, tls_handshake};
-pub use stream_metrics::{RequestResult, StreamGauge};
 pub use trace_metrics::{
     TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin,
 };
@@ -177,14 +166,10 @@ pub fn report_upstream(
     events: &[(&'static str, u64)],
     now: Instant,
 ) {
-    gauge!(UPSTREAM_CONNECTED).set(if connected { 1.0 } else { 0.0 });
+    gauge!(UPSTREAM_CONNECTED).set(f64::from(connected));
     let spoken = state.and_then(|state| state.protocol).map(Protocol::label);
     for protocol in ["delta", "sotw"] {
-        gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(if spoken == Some(protocol) {
-            1.0
-        } else {
-            0.0
-        });
+        gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(f64::from(spoken == Some(protocol)));
     }
     let of = |figure: &dyn Fn(&UpstreamState) -> f64| state.map_or(0.0, figure);
     gauge!(UPSTREAM_SERVER).set(of(&|state| state.server as f64));
@@ -272,7 +257,7 @@ fn config_is_good(restart_pending: bool) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     gauge!(CONFIG_SUCCESSFUL).set(1.0);
     gauge!(CONFIG_SUCCESS_AT).set(since.as_secs_f64());
-    gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
+    gauge!(CONFIG_RESTART).set(f64::from(restart_pending));
 }
 
 /// Creates all metrics that exist from the start, with each label. `increase()` and `rate()` of Prometheus
@@ -312,4 +297,37 @@ pub fn report_rollouts(all: &[RolloutStatus], counts: &RolloutCounts) {
     ] {
         gauge!(ROLLOUT_CHANGES, "state" => state).set(names);
     }
+}
+
+/// Sets the metrics of the process under Prometheus' standard names. Keeps the last values where `/proc` cannot be read.
+pub fn report_process() {
+    counter!(LOG_LOST).absolute(lost_lines());
+    counter!(PANICS).absolute(panics());
+    if let Err(error) = try_report_process() {
+        tracing::debug!(%error, "cannot read /proc/self for metrics");
+    }
+}
+
+fn try_report_process() -> ProcResult<()> {
+    let process = Process::myself()?;
+    let stat = process.stat()?;
+    let ticks = procfs::ticks_per_second();
+    // Counters are whole numbers.
+    counter!(PROCESS_CPU).absolute((stat.utime + stat.stime) / ticks);
+    let started = procfs::boot_time_secs()? + stat.starttime / ticks;
+    for (name, value) in [
+        (PROCESS_RESIDENT, stat.rss_bytes().get()),
+        (PROCESS_VIRTUAL, stat.vsize),
+        (PROCESS_START, started),
+        (PROCESS_FDS, process.fd_count()? as u64),
+    ] {
+        gauge!(name).set(value as f64);
+    }
+    gauge!(PROCESS_THREADS).set(stat.num_threads as f64);
+    let most = process.limits()?.max_open_files.soft_limit;
+    gauge!(PROCESS_MAX_FDS).set(match most {
+        LimitValue::Value(most) => most as f64,
+        LimitValue::Unlimited => f64::INFINITY,
+    });
+    Ok(())
 }

@@ -34,27 +34,17 @@ pub(super) const METRICS: &[Metric] = &[
         .with(Traces),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceEnd {
-    /// Each client has answered.
-    Complete,
-    /// All of its names changed again.
-    Overtaken,
-    TimedOut,
-    Stopped,
-    /// The sampler leaves it out.
-    Unsampled,
-}
-
-impl TraceEnd {
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Overtaken => "overtaken",
-            Self::TimedOut => "timed_out",
-            Self::Stopped => "stopped",
-            Self::Unsampled => "unsampled",
-        }
+deltafan_core::labelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TraceEnd {
+        /// Each client has answered.
+        Complete = "complete",
+        /// All of its names changed again.
+        Overtaken = "overtaken",
+        TimedOut = "timed_out",
+        Stopped = "stopped",
+        /// The sampler leaves it out.
+        Unsampled = "unsampled",
     }
 }
 

@@ -11,9 +11,7 @@
 //! - A slow or absent collector delays nothing but the export.
 
 mod change_follower;
-mod collector_tls;
 mod exporter;
-mod otel_environment;
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -23,11 +21,12 @@ use std::time::{Duration, Instant};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
+use change_follower::Follower;
+
 use crate::fleet::Fleet;
 use crate::groups::Groups;
 use crate::telemetry::{self, TraceEnd};
 use crate::upstream::{ChangeSink, StoredChange};
-use change_follower::Follower;
 
 const OPEN: usize = 64;
 /// Interval of looks at the clients: delay until a trace's end is noticed. Its recorded times do not depend
@@ -66,7 +65,7 @@ impl Traces {
     /// `has_changes` is whether the source of resources is a control plane.
     pub fn from_environment(has_changes: bool) -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok();
-        let provider = match otel_environment::is_wanted(variable) {
+        let provider = match exporter::is_wanted(variable) {
             Ok(false) => return None,
             Ok(true) if !has_changes => {
                 tracing::warn!("traces are of changes of a control plane: `upstream.directory` has none");

@@ -3,11 +3,6 @@
 //! Owns the connection, the back-off and the clock. Decides nothing about the protocol. It reports events to
 //! the core, and asks for the next request when a stream has room, so that nothing queues up here.
 
-mod choice;
-mod conversation;
-mod messages;
-mod report;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,20 +10,24 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::SilenceLog;
-use super::link::{Connected, Link, UnreachableError};
+mod choice;
+mod conversation;
+mod messages;
+mod report;
+
+use super::link::{Connected, Link, Servers, UnreachableError};
 use super::probe::Probes;
-use super::servers::Servers;
-use super::stored_change::ChangeSink;
 use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
 use super::{
     Backoff, Counters, Failover, Mux, Representative, Restored, ServerChange, ServerCondition, ServerId,
-    StreamId, Tuner, Tuning, UpstreamState,
+    SilenceLog, StreamId, Tuner, Tuning, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
 use crate::snapshot_content::{Clock, Content};
+
 use conversation::{Conversation, Delta, Ended, Event};
+pub use report::{ChangeSink, StoredChange, StoredState};
 
 /// Subscriptions of one node group at one of several control planes.
 #[derive(Debug)]

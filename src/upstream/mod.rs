@@ -10,19 +10,15 @@ mod link;
 mod liveness;
 mod probe;
 mod relay_watch;
-mod servers;
-mod stored_change;
 mod wait;
 
-pub use client::{Client, LateRestore};
+pub use client::{ChangeSink, Client, LateRestore, StoredChange, StoredState};
 pub use deltafan_core::upstream::*;
 pub use deltafan_transport::dial::{Target, dial};
 pub use deltafan_transport::stream::{Transport, UriError};
 pub use directory::{DirectorySource, DirectoryState};
-pub use link::{Link, Options};
+pub use link::{Link, Options, Servers};
 pub use liveness::LivenessTimes;
-pub use servers::Servers;
-pub use stored_change::{ChangeSink, StoredChange, StoredState};
 pub(crate) use wait::sleep_until;
 
 /// Sender of a [`Tuning`] to the running source; the newest counts.

@@ -16,11 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
-use super::link::{Connected, Lease, Link, Server, UnreachableError};
+use super::link::{Connected, Lease, Link, Server, Servers, UnreachableError};
 use super::relay_watch::RelayWatch;
-use super::servers::Servers;
-use super::{Backoff, Counters};
-use super::{Question, Representative, came_from};
+use super::{Backoff, Counters, Question, Representative, came_from};
 use crate::cache::Protocol;
 use crate::proto::Node;
 

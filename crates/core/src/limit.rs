@@ -1,26 +1,40 @@
-//! Limits that peers reach, with their names in metrics and in the configuration.
+//! Limits that peers reach, with their names in metrics and in the configuration; and enums with labels.
+
+/// Declares an enum whose variants have labels, for metrics, files and operators: `ALL` in the order of declaration, and
+/// `label`.
+#[macro_export]
+macro_rules! labelled {
+    ($(#[$about:meta])* $visible:vis enum $name:ident { $($(#[$help:meta])* $variant:ident = $label:literal,)+ }) => {
+        $(#[$about])*
+        $visible enum $name {
+            $($(#[$help])* $variant,)+
+        }
+
+        impl $name {
+            $visible const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            $visible const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+        }
+    };
+}
 
 /// Declares the limits. Each row: the limit, its metric label, and the configuration key that
 /// raises it.
 macro_rules! limits {
     ($($(#[doc = $help:literal])+ $limit:ident: $label:literal, $key:literal;)+) => {
-        /// Limit that caused a refusal or a disconnect.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Limit {
-            $($(#[doc = $help])+ $limit,)+
+        labelled! {
+            /// Limit that caused a refusal or a disconnect. Its label is the value of the metric label `reason`.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+            pub enum Limit {
+                $($(#[doc = $help])+ $limit = $label,)+
+            }
         }
 
         impl Limit {
-            /// All limits, in the order of their discriminants.
-            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$limit),+];
-
-            /// Value of the metric label `reason`.
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$limit => $label,)+
-                }
-            }
-
             /// Configuration key that raises it, or a note that there is none.
             pub const fn key(self) -> &'static str {
                 match self {

@@ -3,22 +3,18 @@
 //!
 //! This file owns the state and the output; `receive` processes input.
 
-mod arriving;
-mod receive;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, StatusCode};
 
-use super::frame::{self, Head, Kind, MAX_WINDOW, flag};
-use super::hpack;
-use super::settings::{self, DEFAULT_WINDOW, Peer};
-use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
-use super::work_budget::WorkBudget;
-use super::{ConnectionError, Limits, Reason};
-use arriving::Arriving;
+mod receive;
+
+use crate::frame::{self, DEFAULT_WINDOW, Head, Kind, MAX_WINDOW, Peer, flag};
+use crate::rates::WorkBudget;
+use crate::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
+use crate::{ConnectionError, Limits, Reason, hpack};
 
 /// Remembered streams that we reset: more of their frames may arrive, sent before the peer knew.
 const REMEMBERED_RESETS: usize = 64;
@@ -86,7 +82,7 @@ impl<X: StreamHandler> Connection<X> {
     /// New connection with SETTINGS ready to be sent.
     pub(super) fn new(limits: Arc<Limits>, now: Instant) -> Self {
         let mut control = Vec::new();
-        settings::put_ours(&limits, &mut control);
+        frame::put_ours(&limits, &mut control);
         let recv_window = RecvWindow::new(limits.connection_window.max(DEFAULT_WINDOW));
         Self {
             limits,
@@ -236,16 +232,14 @@ impl<X: StreamHandler> Connection<X> {
     /// Sends `100 Continue` to a peer that waits for it (RFC 9110, section 10.1.1), unless there is
     /// a response.
     pub(super) fn invite(&mut self, at: usize) {
-        let mut block = self.block_start();
-        hpack::encode(":status", StatusCode::CONTINUE.as_str().as_bytes(), &mut block);
+        let block = self.status(StatusCode::CONTINUE);
         self.put_block(self.streams[at].id, &block, false);
     }
 
     /// Sends the header block of a response, which is the whole response if `end`.
     pub(super) fn respond(&mut self, at: usize, status: StatusCode, headers: &HeaderMap, end: bool) {
         self.heads -= std::mem::take(&mut self.streams[at].head_bytes);
-        let mut block = self.block_start();
-        hpack::encode(":status", status.as_str().as_bytes(), &mut block);
+        let mut block = self.status(status);
         encode_all(headers, &mut block);
         self.put_block(self.streams[at].id, &block, end);
         if end {
@@ -269,13 +263,18 @@ impl<X: StreamHandler> Connection<X> {
 
     /// Answers a request with too large a header block with 431. The request is dropped.
     pub(super) fn refuse_head(&mut self, id: u32, ended: bool) {
-        let mut block = self.block_start();
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        hpack::encode(":status", status.as_str().as_bytes(), &mut block);
+        let block = self.status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
         self.put_block(id, &block, true);
         if !ended {
             self.refuse(id, Reason::No);
         }
+    }
+
+    /// Start of the header block of a response.
+    fn status(&mut self, status: StatusCode) -> Vec<u8> {
+        let mut block = self.block_start();
+        hpack::encode(":status", status.as_str().as_bytes(), &mut block);
+        block
     }
 
     fn block_start(&mut self) -> Vec<u8> {
@@ -322,10 +321,6 @@ impl<X: StreamHandler> Connection<X> {
             self.resets.pop_front();
         }
         self.resets.push_back(id);
-    }
-
-    pub(super) fn forget_reset(&mut self, id: u32) {
-        self.resets.retain(|reset| *reset != id);
     }
 
     /// Whether frames of a stream that we reset may still arrive.
@@ -376,10 +371,6 @@ impl<X: StreamHandler> Connection<X> {
         if payload == SHUT_DOWN && matches!(self.shutdown, Shutdown::Announced(_)) {
             self.say_which_was_last();
         }
-    }
-
-    pub(super) const fn begin(&mut self) {
-        self.idle = None;
     }
 
     /// Checks for open streams, and starts a shutdown after `idle_timeout` without one. Returns
@@ -474,4 +465,44 @@ impl<X: StreamHandler> Connection<X> {
 
 fn encode_all(headers: &HeaderMap, block: &mut Vec<u8>) {
     headers.iter().for_each(|(name, value)| hpack::encode(name.as_str(), value.as_bytes(), block));
+}
+
+#[derive(Debug, Default)]
+struct Arriving {
+    phase: Phase,
+    /// Start of the preface or of a frame.
+    partial: Vec<u8>,
+    block: Option<Block>,
+}
+
+/// Phase of a connection's input, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Preface,
+    Settings,
+    Open,
+}
+
+/// Incomplete header block.
+#[derive(Debug)]
+struct Block {
+    stream: u32,
+    end_stream: bool,
+    depends_on_itself: bool,
+    fragment: Vec<u8>,
+    continuations: u32,
+    since: Instant,
+}
+
+impl Arriving {
+    /// Bytes of an incomplete frame or header block.
+    fn len(&self) -> usize {
+        self.partial.len() + self.block.as_ref().map_or(0, |block| block.fragment.len())
+    }
+
+    /// Start of the wait for incomplete input that must not take long.
+    fn incomplete_since(&self, opened: Instant) -> Option<Instant> {
+        if self.phase == Phase::Open { self.block.as_ref().map(|block| block.since) } else { Some(opened) }
+    }
 }

@@ -23,21 +23,19 @@ mod connection;
 mod frame;
 mod headers;
 mod hpack;
-mod min_rate;
+mod rates;
 mod request_body;
 mod serve;
-mod settings;
 mod stream;
 mod wakers;
-mod work_budget;
 mod write_buffer;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use min_rate::{MIN_BYTES, MinRate};
-pub use request_body::{Backpressure, RequestBody};
-pub use serve::{Serve, ServeError};
+pub use crate::rates::{MIN_BYTES, MinRate};
+pub use crate::request_body::{Backpressure, RequestBody};
+pub use crate::serve::{Serve, ServeError};
 
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -47,19 +47,16 @@ impl RequestBuffer {
     /// Buffer of the stream that `own` wakes. If `waits`, the peer sends the body only when it is
     /// read.
     pub(super) fn new(own: Waker, waits: bool) -> Self {
-        let (data, read, end, reader, dropped) = (BytesMut::new(), 0, None, None, false);
-        let invited = if waits { Invitation::Awaited } else { Invitation::Open };
-        let (held_back, waits) = (false, false);
         Self(Arc::new(Mutex::new(Buffered {
-            data,
-            read,
-            end,
-            reader,
+            data: BytesMut::new(),
+            read: 0,
+            end: None,
+            reader: None,
             own,
-            dropped,
-            invited,
-            held_back,
-            waits,
+            dropped: false,
+            invited: if waits { Invitation::Awaited } else { Invitation::Open },
+            held_back: false,
+            waits: false,
         })))
     }
 

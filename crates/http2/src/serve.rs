@@ -1,7 +1,5 @@
 //! Driver of one connection: moves its bytes and polls its streams.
 
-mod active;
-
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
@@ -15,12 +13,15 @@ use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::connection::Connection;
-use super::min_rate::MinRate;
-use super::request_body::RequestBody;
-use super::wakers::{StreamWaker, WokenStreams};
-use super::write_buffer::{Batch, WriteBuffer};
-use super::{ConnectionError, Limits};
+mod active;
+
+use crate::connection::Connection;
+use crate::rates::MinRate;
+use crate::request_body::RequestBody;
+use crate::wakers::{StreamWaker, WokenStreams};
+use crate::write_buffer::{Batch, WriteBuffer};
+use crate::{ConnectionError, Limits};
+
 use active::{ActiveStream, Turn, drain_control};
 
 /// Bytes read from the socket at once.

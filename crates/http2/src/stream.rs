@@ -1,7 +1,7 @@
 //! State of one stream, and flow-control windows of both directions.
 
-use super::frame::MAX_WINDOW;
-use super::min_rate::MinRate;
+use crate::frame::MAX_WINDOW;
+use crate::rates::MinRate;
 
 /// The driver's part of a stream, with the callbacks for its request.
 pub(super) trait StreamHandler {

@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes};
 use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 
-use super::min_rate::MIN_BYTES;
+use crate::rates::MIN_BYTES;
 
 /// Smaller pieces are copied together: cheaper than another entry in the list of `writev`.
 const COPIED: usize = 1 << 10;

@@ -1,20 +1,17 @@
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-    time::Duration,
-};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::{
-    super::{Directory, DirectoryError, Scan, directory_watch::Timing},
-    CLUSTER, binary_response, cluster, response,
-};
+use super::super::resource_files::Timing;
+use super::super::{Directory, DirectoryError, Scan};
+use super::{CLUSTER, binary_response, cluster, response};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Never comes within a test: what such a test sees, it sees by events.

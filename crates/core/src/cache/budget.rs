@@ -1,7 +1,6 @@
 //! Memory shared by the caches of all node groups.
 //!
-//! Owns the bytes of shared encodings, the pools of stores and the history: bounds of the process. Knows
-//! nothing of cache contents.
+//! Owns its limits: bytes of shared encodings, pools of stores, the history. Knows neither types nor groups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use moka::policy::EvictionPolicy;
 
 use super::change_history::History;
-use super::grpc_frame::EncodeCount;
-use super::interner::Interner;
+use super::segments::Interner;
 use super::update::Update;
 use super::update_cache::{ByteCache, ByteQuota};
 use crate::pool::Pool;
@@ -54,7 +52,8 @@ pub struct Budget {
     pub(super) updates: ByteCache,
     /// Bytes that cohorts may keep outside the byte cache.
     pub(super) small: Arc<ByteQuota>,
-    pub(super) encodes: Arc<EncodeCount>,
+    /// Number of encoded frames.
+    pub(super) encodes: Arc<AtomicU64>,
     pub(super) pools: Pools,
     /// `None` if no history is kept.
     pub(super) history: Option<Arc<History>>,

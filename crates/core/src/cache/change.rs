@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::lease::Lease;
 use super::origin_error::OriginError;
-use super::view::View;
+use super::view_leases::Lease;
+use super::view_leases::View;
 use crate::resource::{Name, Resource, Scope};
 
 /// How much of the origin's wildcard set has come (R-Relay-05).

@@ -14,12 +14,9 @@ use smallvec::SmallVec;
 
 use super::Generation;
 use super::cohort::Cohort;
-use super::name_index::NameIndex;
-use super::name_queue::{Lane, NameQueue};
+use super::demand::{Lane, NameIndex, NameQueue};
 use super::snapshot::{Snapshot, Touch};
-use super::stream_profile::{Role, StreamProfile, TtlSupport};
-use super::subscription::NameDiff;
-use super::subscription::Subscription;
+use super::subscription::{NameDiff, Role, StreamProfile, Subscription, TtlSupport};
 use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYTES};
 use crate::pool::Tenant;
 use crate::resource::Name;

@@ -1,27 +1,122 @@
-//! Computation of an update from a snapshot.
+//! Next update from a position: found among those that the cohort shares, or computed from a snapshot.
+//!
+//! A cohort keeps small updates; the others are in a byte-weighed cache. Both are bounded: a missing update is
+//! made again.
 
-mod aliases;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
 mod candidates;
 mod changes;
 mod error_timing;
 mod full_state;
 mod own_forms;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
-
 use super::Generation;
+use super::budget::Budget;
 use super::change::Completeness;
-use super::cohort::ChangedNames;
-use super::cohort::Cohort;
+use super::cohort::{ChangedNames, Cohort};
 use super::entry::{Entry, VisibleState};
-use super::position::{FellBehindError, Part, Position};
+use super::position::{FellBehindError, Mark, Part, Position};
 use super::snapshot::Snapshot;
-use super::stream_profile::{Protocol, StreamProfile, TtlSupport};
-use super::subscription::Subscription;
+use super::subscription::{Protocol, StreamProfile, Subscription, TtlSupport};
 use super::update::{OwedItems, Update};
+use super::update_cache::{ByteCache, ByteQuota, CohortId, UpdateKey};
 use crate::resource::{Constraints, Name, Resource, TypeUrl};
+
+#[derive(Debug)]
+pub struct Encoder {
+    /// Number of its cache among those that share the byte cache.
+    cache: u64,
+    updates: ByteCache,
+    /// Bytes that cohorts may keep outside the byte cache.
+    small: Arc<ByteQuota>,
+    encodes: Arc<AtomicU64>,
+    /// Size at which an answer is cut. An answer in parts goes on when this changes.
+    response_bytes: AtomicUsize,
+}
+
+impl Encoder {
+    pub(super) fn new(budget: &Budget, response_bytes: usize) -> Self {
+        Self {
+            cache: budget.number(),
+            updates: budget.updates.clone(),
+            small: Arc::clone(&budget.small),
+            encodes: Arc::clone(&budget.encodes),
+            response_bytes: AtomicUsize::new(response_bytes),
+        }
+    }
+
+    pub(super) const fn cache(&self) -> u64 {
+        self.cache
+    }
+
+    pub(super) fn set_response_bytes(&self, response_bytes: usize) {
+        self.response_bytes.store(response_bytes, Ordering::Relaxed);
+    }
+
+    /// Number of encoded frames over all caches of a budget.
+    pub fn encodes(&self) -> u64 {
+        self.encodes.load(Ordering::Relaxed)
+    }
+
+    pub fn count(&self) -> &AtomicU64 {
+        &self.encodes
+    }
+
+    pub(super) fn update<'s>(
+        &self,
+        source: impl Fn() -> Source<'s>,
+        cohort: &Cohort,
+        position: &Position,
+        now: Instant,
+    ) -> Result<Arc<Update>, FellBehindError> {
+        let mark = cohort.newest_mark();
+        let touched = mark.generation;
+        let make = || self.make(mark, source(), cohort, position, &OwedItems::default(), now).map(Arc::new);
+        if !cohort.is_shared() {
+            return make();
+        }
+        let id = CohortId { cache: self.cache, cohort: cohort.id };
+        if let Some(found) = cohort.update_cache().find(touched, position, id, &self.updates, now) {
+            return Ok(found);
+        }
+        // Made without the lock: of two, the first one kept is used.
+        let made = make()?;
+        let key = UpdateKey { cohort: id, touched, position: position.clone() };
+        Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
+    }
+
+    pub(super) fn forget(&self, cohort: &Cohort) {
+        cohort.update_cache().clear(&self.updates);
+    }
+
+    /// Makes an update. `source` was loaded after `mark` was read: it has everything marked.
+    pub(super) fn make(
+        &self,
+        mark: Mark,
+        source: Source<'_>,
+        cohort: &Cohort,
+        position: &Position,
+        owed: &OwedItems,
+        now: Instant,
+    ) -> Result<Update, FellBehindError> {
+        let response_bytes = self.response_bytes.load(Ordering::Relaxed);
+        let diff = Diff::new(source, cohort, position, mark.generation, response_bytes, now)?;
+        let mut update = diff.run(owed);
+        update.changes = (update.to >= mark.generation).then_some(mark.changes);
+        Ok(update)
+    }
+}
+
+impl Drop for Encoder {
+    /// Otherwise the byte cache would free the updates of a released group only at its next use.
+    fn drop(&mut self) {
+        self.updates.run_pending_tasks();
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Source<'a> {
@@ -30,7 +125,7 @@ pub(super) struct Source<'a> {
     pub(super) snapshot: Arc<Snapshot>,
 }
 
-pub(super) struct Diff<'a> {
+struct Diff<'a> {
     pub(super) snapshot: Arc<Snapshot>,
     type_url: &'a TypeUrl,
     index: u32,
@@ -54,7 +149,7 @@ pub(super) struct Diff<'a> {
 /// News of an entry: when it last changed for the client, its place in the order of changes, and the resource
 /// to send.
 #[derive(Clone, Copy)]
-pub(super) struct News<'s> {
+struct News<'s> {
     pub(super) name: &'s Name,
     changed: Generation,
     pub(super) place: Generation,

@@ -1,15 +1,20 @@
-//! State of one name in the cache.
+//! State of one name in the cache, aliases included (R-Relay-20).
+//!
+//! Owns the origin's answers for the name, and what each audience sees of it. Clients are sent the target of an alias under its
+//! own name, so earlier targets are recorded to be removed. Only requested aliases have an entry, whatever the origin lists.
+//!
+//! Invariants: a name has one body. An alias is listed under its current target only, and its record of the past is bounded.
 
 use std::sync::Arc;
 
-mod alias;
+use smallvec::SmallVec;
+
 mod leases;
 
 use super::Generation;
-use super::lease::Leases;
 use super::origin_error::{ErrorRecord, OriginError};
+use super::view_leases::Leases;
 use crate::resource::{Constraints, Form, Name, Resource};
-pub use alias::Alias;
 
 /// The origin's answer for a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
@@ -399,4 +404,95 @@ impl Rare {
 /// Distinguishes contents of one name: 64 bits of the [digest](Resource::digest).
 const fn content_digest(resource: &Resource) -> u64 {
     resource.digest() as u64
+}
+
+/// Most earlier targets that are remembered.
+const REMEMBERED: usize = 8;
+
+#[derive(Clone, Debug, Default)]
+pub struct Alias {
+    /// `None` if it does not exist. May be a resource of this very name.
+    pub(super) now: Option<Arc<Resource>>,
+    /// When clients began to see the current target.
+    pub(super) since: Generation,
+    pub(super) past: SmallVec<[PastTarget; 1]>,
+    /// Targets up to here are forgotten.
+    pub(super) horizon: Generation,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PastTarget {
+    pub(super) name: Name,
+    /// A client without an update since then cannot hold it through this alias.
+    pub(super) since: Generation,
+    pub(super) until: Generation,
+}
+
+impl Alias {
+    pub const fn now(&self) -> Option<&Arc<Resource>> {
+        self.now.as_ref()
+    }
+
+    fn record_past(&mut self, name: Name, until: Generation) {
+        let mut since = self.since;
+        if let Some(at) = self.past.iter().position(|past| past.name == name) {
+            since = since.min(self.past.remove(at).since);
+        } else if self.past.len() == REMEMBERED {
+            self.horizon = self.past.remove(0).until;
+        }
+        self.past.push(PastTarget { name, since, until });
+    }
+}
+
+impl Entry {
+    /// The origin's resource for the name itself, in whatever form.
+    pub(super) const fn named_resource(&self) -> Option<&Arc<Resource>> {
+        match &self.named {
+            Named::Present(resource) => Some(resource),
+            Named::Alias(alias) => alias.now(),
+            Named::Unknown
+            | Named::Superseded(_)
+            | Named::Absent
+            | Named::Gone
+            | Named::Collection { .. } => None,
+        }
+    }
+
+    /// Records the origin's answer for the name: a resource, or none.
+    pub(super) fn set_named(&mut self, resource: Option<Arc<Resource>>) {
+        self.named = match (std::mem::take(&mut self.named), resource) {
+            (Named::Alias(mut alias), now) => {
+                alias.now = now;
+                Named::Alias(alias)
+            }
+            (_, Some(resource)) if *resource.name() == *self.name() => Named::Present(resource),
+            (_, Some(resource)) => Named::Alias(Box::new(Alias { now: Some(resource), ..Alias::default() })),
+            (_, None) => Named::Absent,
+        };
+    }
+
+    /// If it is an alias by the origin's answer: the target's own name, and the alias.
+    pub(super) fn listing(&self) -> Option<(Name, Name)> {
+        let Named::Alias(alias) = &self.named else { return None };
+        let resource = alias.now().filter(|resource| resource.form() != Form::Unresolved)?;
+        (resource.name() != self.name()).then(|| (resource.name().clone(), self.name().clone()))
+    }
+
+    /// If it is an alias: the resource of another name that its clients see.
+    pub(super) fn stands_for(&self) -> Option<&Arc<Resource>> {
+        let Named::Alias(_) = &self.named else { return None };
+        self.by_name().existing().filter(|resource| resource.name() != self.name())
+    }
+
+    /// Records the target that clients no longer see through it, as of this generation. Returns the horizon.
+    pub(super) fn remember(&mut self, old: Option<&Self>, stamp: Generation) -> Generation {
+        let was = old.and_then(|old| old.by_name().existing()).map(|resource| resource.name().clone());
+        let is = self.by_name().existing().map(|resource| resource.name().clone());
+        let Named::Alias(alias) = &mut self.named else { return Generation::ZERO };
+        if was != is {
+            was.into_iter().for_each(|was| alias.record_past(was, stamp));
+            alias.since = stamp;
+        }
+        alias.horizon
+    }
 }

@@ -1,4 +1,4 @@
-//! gRPC frames spliced from shared bytes.
+//! gRPC frames spliced from shared bytes, and the nonces that identify them.
 //!
 //! A frame is a length-prefixed message in chunks. The first chunk is owned: prefix, small fields and the first
 //! few KiB of resources. The rest is shared. Only whole messages are smaller than [`MIN_CHUNK`]: HTTP/2 peers
@@ -7,35 +7,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use super::nonce::Nonce;
+use super::Generation;
 use crate::resource::{Name, wire};
 
 /// Smallest chunk in bytes, except for smaller messages.
-pub(super) const MIN_CHUNK: usize = 256;
+const MIN_CHUNK: usize = 256;
 /// Bytes of resources that are copied behind the small fields.
 const HEAD: usize = 4 << 10;
 /// Messages up to this size are one chunk.
 const INLINE: usize = 16 << 10;
 /// Payload of a full HTTP/2 DATA frame with default settings.
 const DATA_FRAME: usize = 16 << 10;
-
-#[derive(Debug, Default)]
-pub struct EncodeCount(AtomicU64);
-
-impl EncodeCount {
-    pub(super) fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// A complete gRPC message with its prefix. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -252,13 +237,102 @@ impl Chunks {
     }
 }
 
+/// Identifier of a response, by which its ACK is recognised (R-SotW-03).
+///
+/// The shared form follows from the generation, so cohorts share whole frames. It has the type, as nonces are
+/// unique in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonce {
+    /// Number of the type in the cache.
+    pub type_index: u32,
+    /// Position of the receiver after this response.
+    pub generation: Generation,
+    pub suffix: Suffix,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suffix {
+    /// The only or first response of its generation.
+    None,
+    /// Additions, before removals of the same generation.
+    Additions,
+    /// A number of this stream's own.
+    Own(u32),
+    /// As [`Own`](Self::Own), with more of the answer to follow (R-Up-23). Other relays recognise it.
+    Part(u32),
+}
+
+impl Nonce {
+    /// Last byte of such a nonce.
+    pub const MORE: u8 = b'>';
+
+    pub const fn announces_more(&self) -> bool {
+        matches!(self.suffix, Suffix::Part(_))
+    }
+
+    /// Text on the wire. Written by hand: every ACK is compared with one.
+    pub fn text(&self) -> NonceText {
+        let mut text = NonceText { bytes: [0; NonceText::LONGEST], len: 0 };
+        text.hex(self.type_index.into());
+        text.push(b'.');
+        text.hex(self.generation.get());
+        match self.suffix {
+            Suffix::None => {}
+            // Not a hexadecimal digit.
+            Suffix::Additions => text.push(b'+'),
+            Suffix::Own(number) | Suffix::Part(number) => {
+                text.push(b'~');
+                text.hex(number.into());
+            }
+        }
+        if self.announces_more() {
+            text.push(Self::MORE);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().as_bytes().iter().try_for_each(|byte| fmt::Write::write_char(f, char::from(*byte)))
+    }
+}
+
+/// Text of a nonce, without allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct NonceText {
+    bytes: [u8; Self::LONGEST],
+    len: usize,
+}
+
+impl NonceText {
+    /// Numbers of 32, 64 and 32 bits in hex, two separators and one byte behind.
+    const LONGEST: usize = 8 + 1 + 16 + 1 + 8 + 1;
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    fn hex(&mut self, number: u64) {
+        let digits = (64 - (number | 1).leading_zeros()).div_ceil(4);
+        for digit in (0..digits).rev() {
+            self.push(b"0123456789abcdef"[(number >> (4 * digit) & 0xf) as usize]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use prost::Message as _;
 
+    use super::super::Suffix;
     use super::*;
-    use crate::cache::Suffix;
     use crate::proto::DeltaDiscoveryResponse;
 
     fn element(size: usize) -> Bytes {
@@ -322,5 +396,23 @@ mod tests {
         let shared: usize =
             frame.chunks().iter().filter(|c| range.contains(&c.as_ptr())).map(Bytes::len).sum();
         assert!(shared >= big.len() - HEAD, "{shared} of {}", big.len());
+    }
+
+    proptest! {
+        #[test]
+        fn a_nonce_is_its_numbers_in_hex(type_index: u32, generation: u64, number: u32) {
+            let nonce = |suffix| Nonce { type_index, generation: generation.into(), suffix }.to_string();
+            prop_assert_eq!(nonce(Suffix::None), format!("{type_index:x}.{generation:x}"));
+            prop_assert_eq!(nonce(Suffix::Additions), format!("{type_index:x}.{generation:x}+"));
+            prop_assert_eq!(nonce(Suffix::Own(number)), format!("{type_index:x}.{generation:x}~{number:x}"));
+            prop_assert_eq!(nonce(Suffix::Part(number)), format!("{type_index:x}.{generation:x}~{number:x}>"));
+        }
+    }
+
+    #[test]
+    fn r_sotw_03_the_additions_of_one_generation_are_not_called_as_another_generation() {
+        let nonce = |generation: u64, suffix| Nonce { type_index: 1, generation: generation.into(), suffix };
+        let (additions, later) = (nonce(0x3c, Suffix::Additions), nonce(0x3ca, Suffix::None));
+        assert_ne!(additions.to_string(), later.to_string());
     }
 }

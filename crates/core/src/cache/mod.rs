@@ -18,36 +18,25 @@ mod change;
 mod change_history;
 mod cohort;
 mod cohort_index;
+mod demand;
 mod diff;
-mod encoder;
 mod entry;
 #[cfg(test)]
 mod fixture;
-mod generation;
 mod grpc_frame;
-mod interner;
-mod lease;
-mod name_index;
-mod name_queue;
-mod nonce;
 mod origin_error;
 mod parameter_view;
 mod position;
-mod removal_watch;
 mod rollout;
 mod segments;
-mod set_state;
+mod set_versions;
 mod snapshot;
 mod stores;
-mod stream_profile;
 mod subscription;
-mod tally;
 mod type_cache;
 mod update;
 mod update_cache;
-mod view;
-mod wildcard_digests;
-mod withheld;
+mod view_leases;
 mod writer;
 
 use std::sync::Arc;
@@ -62,33 +51,28 @@ pub use change::{Change, Completeness, Op, Resend};
 pub use change_history::{History, PlacedChange, ResourceChange, ResourceFacts};
 pub use cohort::{Cohort, WakeHandle};
 pub use cohort_index::{Interest, RefreshError};
-pub use encoder::Encoder;
+pub use diff::Encoder;
 pub use entry::{Alias, Entry, Named, VisibleState};
-pub use generation::Generation;
-pub use grpc_frame::{EncodeCount, Frame};
-pub use lease::Lease;
-pub use nonce::{Nonce, NonceText, Suffix};
+pub use grpc_frame::{Frame, Nonce, NonceText, Suffix};
 pub use origin_error::OriginError;
 pub use parameter_view::{ClientScope, ParameterView, Track};
-pub use position::{Class, FellBehindError, Position};
+pub use position::{Class, FellBehindError, Generation, Position};
 pub use rollout::{
     CanarySeat, EarlierState, HeldChange, Note, Order, OrderKind, Phase, Rollout, RolloutCounts,
-    RolloutSettings, RolloutStatus, StandingOrder,
+    RolloutSettings, RolloutStatus, StandingOrder, Withheld,
 };
-pub use set_state::{SetContents, SetState, SetVersion};
+pub use set_versions::{SetContents, SetState, SetVersion};
 pub use snapshot::{HeldTotals, Snapshot};
 pub use stores::{Claim, StoreLimitError};
-pub use stream_profile::{Protocol, Role, StreamProfile, TtlSupport};
-pub use subscription::Subscription;
+pub use subscription::{Protocol, Role, StreamProfile, Subscription, TtlSupport};
 pub use type_cache::{Membership, TypeCache};
 pub use update::{OwedItems, Update};
-pub use view::View;
-pub use withheld::Withheld;
+pub use view_leases::{Lease, View};
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;
+use set_versions::{DoubtedStates, EarlierStates};
 use stores::{Bounds, Stores};
-use wildcard_digests::{DoubtedStates, EarlierStates};
 
 use crate::resource::{Name, Parameters, TypeUrl};
 

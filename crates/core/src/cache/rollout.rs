@@ -51,9 +51,10 @@ use crate::node_group::NodeMatch;
 use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::resource::{Name, TypeUrl};
+
 use orders::StandingOrders;
 pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
-pub use rollout_status::{HeldChange, Phase, RolloutStatus};
+pub use rollout_status::{HeldChange, Phase, RolloutStatus, Withheld};
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores};
 use trial::{Candidate, Place, Response, Step, Trial};
 use verdicts::Voter;

@@ -1,17 +1,25 @@
 //! The table of names: sorted, persistent, and cut into segments with encodings.
 //!
 //! A snapshot shares untouched segments with the one before. A segment encodes its members once, on first need:
-//! a thousand full states under churn cost only the changed segments. Node groups share the encodings of equal
-//! segments.
+//! a thousand full states under churn cost only the changed segments. Caches share equal resources and the
+//! encodings of equal segments, by a table of live values; a value goes with the last cache that holds it.
+//!
+//! Invariant: caches share a resource only if all of it is equal, and encodings only of identical resources. So
+//! no group sees anything of another.
+//!
+//! Example: 200 groups hold the same 1,000 clusters of 1 KiB. Memory holds 1 MiB of clusters, not 200 MiB, and
+//! as much again that is encoded.
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::sync::{Arc, OnceLock, Weak};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use foldhash::HashMap;
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use super::entry::Entry;
-use super::interner::Encodings;
-use super::interner::Interner;
 use crate::resource::{Collection, Resource};
 
 /// Most entries of a segment; a larger one is split.
@@ -170,7 +178,7 @@ impl Segments {
     pub(super) fn share(&mut self, interner: &Interner) {
         // Without members there is nothing to encode.
         let is_new =
-            |segment: &Segment| segment.encodings.members().is_empty() && segment.members().next().is_some();
+            |segment: &Segment| segment.encodings.members.is_empty() && segment.members().next().is_some();
         for slot in self.list.iter_mut().filter(|segment| is_new(segment)) {
             let encodings = Encodings::of(slot.members().cloned().collect());
             Arc::make_mut(slot).encodings = interner.share_encodings(encodings);
@@ -183,6 +191,118 @@ impl Segments {
             .partition_point(|segment| segment.last_name().is_some_and(|last| last < name))
             .min(self.list.len().saturating_sub(1))
     }
+}
+
+/// Parts of a [`Table`] of equal values, with a lock each: writers of groups run in parallel.
+const SHARDS: usize = 16;
+/// Fewest entries of a part at which dead ones are swept.
+const SWEEP: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Interner {
+    resources: Table<Resource>,
+    encodings: Table<Encodings>,
+    hashes: RandomState,
+}
+
+impl Interner {
+    /// Replaces the resource by an equal one of another cache, if any.
+    pub(super) fn share(&self, resource: &mut Arc<Resource>) {
+        let digest = resource.digest();
+        *resource = self.resources.find_or_insert(digest, Arc::clone(resource), |held, new| held == new);
+    }
+
+    /// Encodings of the same resources from another cache, or these.
+    fn share_encodings(&self, encodings: Encodings) -> Arc<Encodings> {
+        let mut hasher = self.hashes.build_hasher();
+        encodings.members.iter().for_each(|member| Arc::as_ptr(member).hash(&mut hasher));
+        // Both sides hold their members, so equal addresses mean the same resource.
+        let is_equal = |held: &Encodings, new: &Encodings| {
+            let pairs = || held.members.iter().zip(&new.members);
+            held.members.len() == new.members.len() && pairs().all(|(held, new)| Arc::ptr_eq(held, new))
+        };
+        self.encodings.find_or_insert(hasher.finish().into(), Arc::new(encodings), is_equal)
+    }
+}
+
+/// Live values by key.
+#[derive(Debug)]
+struct Table<T> {
+    shards: [Mutex<Shard<T>>; SHARDS],
+}
+
+#[derive(Debug)]
+struct Shard<T> {
+    values: HashMap<u128, Weak<T>>,
+    /// Entries left after the last sweep.
+    kept: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::new(Shard { values: HashMap::default(), kept: 0 })) }
+    }
+}
+
+impl<T> Table<T> {
+    /// Finds the equal live value, or inserts this one.
+    fn find_or_insert(&self, key: u128, value: Arc<T>, is_equal: impl Fn(&T, &T) -> bool) -> Arc<T> {
+        let mut shard = self.shards[(key % SHARDS as u128) as usize].lock();
+        if let Some(held) = shard.values.get(&key).and_then(Weak::upgrade)
+            && is_equal(&held, &value)
+        {
+            return held;
+        }
+        shard.values.insert(key, Arc::downgrade(&value));
+        // Sweeps cost as much as the entries since the last one.
+        if shard.values.len() >= SWEEP.max(2 * shard.kept) {
+            shard.values.retain(|_, held| held.strong_count() > 0);
+            shard.kept = shard.values.len();
+        }
+        value
+    }
+}
+
+#[derive(Default)]
+struct Encodings {
+    /// Resources of these encodings if caches share them; else empty.
+    members: Box<[Arc<Resource>]>,
+    delta: OnceLock<Bytes>,
+    sotw: OnceLock<Bytes>,
+}
+
+impl fmt::Debug for Encodings {
+    /// Without what is encoded: there may be a Secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encodings").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+impl Encodings {
+    /// Encodings that caches with these resources may share.
+    fn of(members: Box<[Arc<Resource>]>) -> Self {
+        Self { members, ..Self::default() }
+    }
+
+    /// Elements of `DeltaDiscoveryResponse.resources`. Members must be equal in each call.
+    fn delta<'r>(&self, members: impl Iterator<Item = &'r Arc<Resource>> + Clone) -> &Bytes {
+        self.delta.get_or_init(|| concat(members.map(|resource| &resource.delta_entry()[..])))
+    }
+
+    fn delta_len(&self) -> Option<usize> {
+        self.delta.get().map(Bytes::len)
+    }
+
+    /// Elements of `DiscoveryResponse.resources`, as [`delta`](Self::delta).
+    fn sotw<'r>(&self, members: impl Iterator<Item = &'r Arc<Resource>> + Clone) -> &Bytes {
+        self.sotw.get_or_init(|| concat(members.map(|resource| resource.sotw_entry())))
+    }
+}
+
+fn concat<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
+    let mut out = BytesMut::with_capacity(parts.clone().map(<[u8]>::len).sum());
+    parts.for_each(|part| out.extend_from_slice(part));
+    out.freeze()
 }
 
 #[cfg(test)]
@@ -264,5 +384,30 @@ mod tests {
         table.insert(Arc::new(Entry::new("n0500".into())));
         let shared = before.list.iter().zip(&table.list).filter(|(old, new)| Arc::ptr_eq(old, new)).count();
         assert_eq!(shared, before.list.len() - 1);
+    }
+
+    fn shared(name: &str, body: &[u8]) -> Arc<Resource> {
+        resource(&Kind::Cluster.into(), name, "1", body)
+    }
+
+    #[test]
+    fn equal_resources_are_one_and_others_are_not() {
+        let interner = Interner::default();
+        let (mut one, mut same, mut other) = (shared("a", b"x"), shared("a", b"x"), shared("a", b"y"));
+        for resource in [&mut one, &mut same, &mut other] {
+            interner.share(resource);
+        }
+        assert!(Arc::ptr_eq(&one, &same));
+        assert_eq!((Arc::strong_count(&one), other.body().last()), (2, Some(&b'y')));
+    }
+
+    #[test]
+    fn resources_that_no_cache_holds_leave_no_entry_for_long() {
+        let interner = Interner::default();
+        for number in 0..10_000 {
+            interner.share(&mut shared(&number.to_string(), b"x"));
+        }
+        let entries: usize = interner.resources.shards.iter().map(|shard| shard.lock().values.len()).sum();
+        assert!(entries <= SHARDS * SWEEP, "{entries}");
     }
 }

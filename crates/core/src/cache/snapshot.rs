@@ -1,4 +1,4 @@
-//! Immutable state of one type, and how the next one is made from it.
+//! Immutable state of one type, as readers see it and as other stores copy it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,26 +7,25 @@ use foldhash::HashSet;
 use imbl::{OrdMap, OrdSet};
 
 mod changes_since;
-mod copy_ops;
 mod draft;
 mod timeline;
 
 use super::Generation;
-use super::change::Completeness;
+use super::change::{Completeness, Op, Resend};
 use super::entry::{Entry, Named, VisibleState};
-use super::lease::LeaseRenewal;
 use super::position::Position;
 use super::segments::Segments;
-use super::stream_profile::{StreamProfile, TtlSupport};
-use super::subscription::Subscription;
-use super::view::View;
+use super::subscription::{StreamProfile, Subscription, TtlSupport};
+use super::view_leases::View;
+use super::view_leases::{Lease, LeaseRenewal};
 use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
+
 pub(super) use draft::Draft;
 use timeline::{Forgotten, Timeline};
 
 /// Everything that the cache knows of one type at one moment. Readers may hold it for any time; the writer
 /// swaps a pointer to publish the next.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(super) generation: Generation,
     /// When that generation was made, by the caller's clock.
@@ -53,36 +52,11 @@ pub struct Snapshot {
     pub(super) members: usize,
     held: HeldTotals,
     /// Names whose body is denied to newcomers.
-    pub(super) denials: usize,
+    denials: usize,
     pub(super) system_version: Arc<str>,
     /// `control_plane.identifier` of responses; empty for none.
     pub(super) control_plane: Arc<str>,
     tombstones: usize,
-}
-
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self {
-            generation: Generation::ZERO,
-            at: None,
-            table: Segments::default(),
-            log: Timeline::default(),
-            renewals: OrdMap::new(),
-            forgotten: Forgotten::default(),
-            leased: 0,
-            horizon: Generation::ZERO,
-            aliases: OrdSet::new(),
-            aliases_horizon: Generation::ZERO,
-            completeness: Completeness::Unknown,
-            wildcard_digest: 0,
-            members: 0,
-            held: HeldTotals::default(),
-            denials: 0,
-            system_version: Arc::from(""),
-            control_plane: Arc::from(""),
-            tombstones: 0,
-        }
-    }
 }
 
 impl Snapshot {
@@ -406,12 +380,101 @@ pub(super) struct Touch {
     pub(super) is: Option<Arc<Entry>>,
 }
 
+impl Snapshot {
+    pub(crate) fn op_for(&self, view: View, resource: &Arc<Resource>) -> Op {
+        Op::held(view, Arc::clone(resource), self.lease(view, resource.name().as_str()))
+    }
+
+    pub(crate) fn lease(&self, view: View, name: &str) -> Option<Lease> {
+        if self.leased == 0 { None } else { self.get(name)?.lease(view) }
+    }
+
+    /// Copies a name, member or not, for clients that newly asked for it.
+    pub(super) fn ops_by_name(&self, name: &Name) -> Vec<Op> {
+        match self.member(name) {
+            Some(member) => vec![self.op_as_named(member)],
+            None => self.ops_of(name),
+        }
+    }
+
+    /// Translates an operation, already applied here, for clients that asked for its name.
+    pub(super) fn op_by_name(&self, op: &Op) -> Vec<Op> {
+        let member = self.member(op.name());
+        match (op, member) {
+            (Op::Set { resource, resend, lease, .. }, _)
+                if member.is_none_or(|held| held.same_content(resource)) =>
+            {
+                let (resource, resend, lease) = (Arc::clone(resource), *resend, *lease);
+                vec![Op::Set { view: View::Named, resource, resend, lease }]
+            }
+            // Whatever it says of the name or a former member, clients see the member.
+            (Op::Set { .. } | Op::Remove { .. } | Op::Forget { .. } | Op::Alias { .. }, Some(member)) => {
+                vec![self.op_as_named(member)]
+            }
+            (Op::Fail { .. } | Op::LeaveCollection { .. }, Some(member)) => {
+                vec![op.clone(), self.op_as_named(member)]
+            }
+            (Op::Renew { name, lease, .. }, _) => {
+                vec![Op::Renew { view: View::Named, name: name.clone(), lease: *lease }]
+            }
+            (Op::Remove { view: View::Wildcard, name } | Op::Forget { view: View::Wildcard, name }, None) => {
+                let ops = self.ops_of(name);
+                // Only the wildcard's answer is known now.
+                let forget = || vec![Op::Forget { view: View::Named, name: name.clone() }];
+                if ops.is_empty() { forget() } else { ops }
+            }
+            (op, _) => vec![op.clone()],
+        }
+    }
+
+    fn member(&self, name: &Name) -> Option<&Arc<Resource>> {
+        self.get(name.as_str())?.as_member().present()
+    }
+
+    /// Copies a member for clients that asked for its name.
+    pub(crate) fn op_as_named(&self, member: &Arc<Resource>) -> Op {
+        Op::held(View::Named, Arc::clone(member), self.lease(View::Wildcard, member.name().as_str()))
+    }
+
+    /// Copies the origin's answer for a name.
+    pub(super) fn ops_of(&self, name: &Name) -> Vec<Op> {
+        let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
+        let mut ops = match entry.named() {
+            Named::Unknown | Named::Gone => Vec::new(),
+            Named::Superseded(_) => {
+                self.member(name).map(|member| self.op_as_named(member)).into_iter().collect()
+            }
+            Named::Alias(alias) => vec![match alias.now() {
+                Some(resource) => {
+                    let (resource, resend) = (Arc::clone(resource), Resend::Answer);
+                    Op::Alias { name: name.clone(), resource, resend }
+                }
+                None => Op::Remove { view: View::Named, name: name.clone() },
+            }],
+            Named::Absent => vec![Op::Remove { view: View::Named, name: name.clone() }],
+            Named::Present(resource) => vec![self.op_for(View::Named, resource)],
+            Named::Collection { .. } => {
+                let members = self.members_of(name);
+                let mut ops: Vec<Op> = members.map(|held| self.op_for(View::Named, held)).collect();
+                ops.push(Op::Complete { name: name.clone() });
+                ops
+            }
+        };
+        ops.extend(entry.failed().map(|failed| Op::Fail {
+            name: name.clone(),
+            failure: Arc::clone(&failed.failure),
+            listed: false,
+        }));
+        ops
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::change::{Change, Op};
     use super::super::fixture::resource;
     use super::super::position::Part;
-    use super::super::stream_profile::Protocol;
+    use super::super::subscription::Protocol;
     use super::super::{Cache, Limits};
     use super::*;
     use crate::resource::{Kind, TypeUrl};

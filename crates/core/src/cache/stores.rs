@@ -21,7 +21,7 @@ use super::budget::Pools;
 use super::parameter_view::{ParameterView, Track};
 use super::type_cache::AnsweringSince;
 use super::type_cache::TypeCache;
-use crate::pool::{Share, Tenant};
+use crate::pool::{Pool, Share, Tenant};
 use crate::resource::{Kind, Parameters, TypeUrl};
 
 /// A peer reached its limit of types or sets of parameters that clients can create.
@@ -122,7 +122,8 @@ impl Stores {
             Claim::Client { tenant, .. }
                 if type_url.kind() == Kind::Other && self.any(type_url).is_none() =>
             {
-                self.charge_type(tenant, bounds.types)?
+                let share = self.charge(|pools| &pools.types, Self::settle, tenant, bounds.types);
+                share.map(Charge::Type).ok_or(StoreLimitError::Types(bounds.types))?
             }
             // The store of a track lives with the origin's, which is charged.
             Claim::Client { is_reserved, .. }
@@ -130,7 +131,11 @@ impl Stores {
             {
                 Charge::Nobody
             }
-            Claim::Client { tenant, .. } => self.charge_parameters(tenant, bounds.parameter_sets)?,
+            Claim::Client { tenant, .. } => {
+                let limit = bounds.parameter_sets;
+                let share = self.charge(|pools| &pools.parameter_sets, Self::drop_unused, tenant, limit);
+                share.map(Charge::Parameters).ok_or(StoreLimitError::ParameterSets(limit))?
+            }
         };
         self.newest += 1;
         let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
@@ -145,26 +150,18 @@ impl Stores {
         Ok(store)
     }
 
-    fn charge_type(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, StoreLimitError> {
-        let take = |stores: &Self| stores.pools.types.take(tenant, 1, limit);
-        let share = take(self).or_else(|| {
-            self.settle();
-            take(self)
-        });
-        share.map(Charge::Type).ok_or(StoreLimitError::Types(limit))
-    }
-
-    fn charge_parameters(
+    /// Takes a share of a pool, after a clean-up if need be.
+    fn charge(
         &mut self,
+        pool: fn(&Pools) -> &Arc<Pool>,
+        clean_up: fn(&mut Self),
         tenant: Option<&Tenant>,
         limit: usize,
-    ) -> Result<Charge, StoreLimitError> {
-        let take = |stores: &Self| stores.pools.parameter_sets.take(tenant, 1, limit);
-        let share = take(self).or_else(|| {
-            self.drop_unused();
-            take(self)
-        });
-        share.map(Charge::Parameters).ok_or(StoreLimitError::ParameterSets(limit))
+    ) -> Option<Share> {
+        pool(&self.pools).take(tenant, 1, limit).or_else(|| {
+            clean_up(self);
+            pool(&self.pools).take(tenant, 1, limit)
+        })
     }
 
     /// Drops unused stores without content. Ends the charge for types that the origin has.

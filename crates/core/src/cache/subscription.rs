@@ -1,20 +1,23 @@
-//! Subscriptions of a client to one type, and the visible state of an entry for them.
+//! Subscription and profile of a client: all that decides which bytes it is sent.
 //!
-//! Owns the comparison of name lists and the spelling of names. Knows nothing of the subscribers.
+//! Owns the comparison of name lists, the spelling of names, and the visible state of an entry. Knows nothing of the
+//! subscribers.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
 
 use super::Generation;
 use super::entry::{Entry, VisibleState};
-use super::lease::LeaseHistory;
 use super::origin_error::ErrorRecord;
 use super::parameter_view::{ClientScope, ParameterView};
-use super::stream_profile::StreamProfile;
-use crate::resource::{Collection, Name, Parameters};
+use super::view_leases::LeaseHistory;
+use crate::resource::{Collection, Kind, Name, NameForm, Parameters, Resource};
 
 /// Subscribed names of one type, and perhaps the wildcard.
 #[derive(Clone)]
@@ -367,7 +370,7 @@ impl NameDiff {
 }
 
 /// Sorted list with `added` names, none present, and without `removed` ones, all present.
-pub(super) fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Vec<Name> {
+fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Vec<Name> {
     let mut list = Vec::with_capacity((names.len() + added.len()).saturating_sub(removed.len()));
     let place = |name: &Name| names.partition_point(|other| other < name);
     let gone = removed.iter().map(|name| (place(name), None));
@@ -383,6 +386,73 @@ pub(super) fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<N
     }
     list.extend_from_slice(&names[done..]);
     list
+}
+
+crate::labelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Protocol {
+        Sotw = "sotw",
+        Delta = "delta",
+    }
+}
+
+impl Protocol {
+    pub const fn node_field(self) -> u8 {
+        match self {
+            Self::Sotw => 2,
+            Self::Delta => 1,
+        }
+    }
+}
+
+/// Whether a client is sent TTLs (R-TTL-07).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TtlSupport {
+    /// No: the relay removes expired resources.
+    #[default]
+    Unsupported,
+    /// With resources only: a heartbeat would look like an error (R-TTL-06).
+    WithResources,
+    /// Yes, with heartbeats if its protocol has them.
+    Heartbeats,
+}
+
+/// Properties of a client that decide its bytes, besides the subscription.
+///
+/// A poll counts as a state-of-the-world stream of one type. Its bytes are made from its
+/// [`SetState`](super::SetState).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamProfile {
+    pub protocol: Protocol,
+    /// Whether its types share one stream (ADS). Then endpoints are repeated behind changed clusters
+    /// (R-ADS-05).
+    pub aggregated: bool,
+    pub ttl: TtlSupport,
+}
+
+impl StreamProfile {
+    /// Whether each response of the type holds everything visible, so that nothing else can be owed
+    /// (R-SotW-18).
+    pub const fn is_full_state(self, kind: Kind) -> bool {
+        matches!(self.protocol, Protocol::Sotw) && kind.full_state()
+    }
+
+    /// Encoded fields before the body, for a resource with a form of its own.
+    pub(super) fn head(self, resource: &Resource, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
+        match self.protocol {
+            Protocol::Delta => resource.delta_head(called, ttl),
+            Protocol::Sotw => resource.wrapped_head(called, ttl),
+        }
+    }
+}
+
+/// Whether a client's subscriptions create demand upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    Client,
+    /// No: it sees what others hold, without any effect on them or upstream.
+    Observer,
 }
 
 #[cfg(test)]

@@ -10,22 +10,18 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::change::Op;
+use super::change_history::{Loss, RemovalWatch};
 use super::cohort::{Cohort, WakeHandle};
 use super::cohort_index::{CohortIndex, RefreshError};
-use super::diff::Source;
-use super::encoder::Encoder;
+use super::diff::{Encoder, Source};
 use super::entry::{Entry, VisibleState};
-use super::generation::ChangeCount;
 use super::parameter_view::ParameterView;
-use super::position::{FellBehindError, Position};
-use super::removal_watch::{Loss, RemovalWatch};
-use super::set_state::{SetContents, SetState};
+use super::position::{ChangeCount, FellBehindError, Position};
+use super::set_versions::{DoubtedStates, EarlierStates, SetContents, SetState};
 use super::snapshot::Snapshot;
-use super::stream_profile::{Role, StreamProfile, TtlSupport};
-use super::subscription::Subscription;
+use super::subscription::{Role, StreamProfile, Subscription, TtlSupport};
 use super::update::{OwedItems, Update};
-use super::view::View;
-use super::wildcard_digests::{DoubtedStates, EarlierStates};
+use super::view_leases::View;
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
 #[derive(Debug)]
@@ -95,6 +91,7 @@ impl TypeCache {
         self.join_as(Role::Client, subscription, profile, wake_handle)
     }
 
+    /// Enters a cohort.
     pub fn join_as(
         self: &Arc<Self>,
         role: Role,
@@ -102,7 +99,23 @@ impl TypeCache {
         profile: StreamProfile,
         wake_handle: &Arc<WakeHandle>,
     ) -> Membership {
-        Membership::join(Arc::clone(self), subscription, profile, role, Arc::clone(wake_handle))
+        let mut cohort_index = self.cohort_index.lock();
+        let cohort_at = CohortIndex::enter(
+            &mut cohort_index,
+            || self.snapshot().generation(),
+            &subscription,
+            profile,
+            role,
+            wake_handle.peer(),
+        );
+        let cohort = cohort_index.cohort(cohort_at);
+        let (member_at, dirty) = (cohort.add(wake_handle), cohort_index.is_dirty());
+        drop(cohort_index);
+        if dirty {
+            self.interest.wake();
+        }
+        let (of, wake_handle) = (Arc::clone(self), Arc::clone(wake_handle));
+        Membership { cohort, cohort_at, member_at, of, wake_handle, sent: None }
     }
 
     /// State of the set for polls of this cohort, computed once per change.
@@ -242,7 +255,7 @@ impl TypeCache {
         owed: &OwedItems,
         now: Instant,
     ) -> Result<Update, FellBehindError> {
-        self.encoder.own_update(|| self.source(), cohort, position, owed, now)
+        self.encoder.make(cohort.newest_mark(), self.source(), cohort, position, owed, now)
     }
 
     fn source(&self) -> Source<'_> {
@@ -296,43 +309,16 @@ pub struct Membership {
 }
 
 impl Membership {
-    pub(super) fn join(
-        of: Arc<TypeCache>,
-        subscription: Subscription,
-        profile: StreamProfile,
-        role: Role,
-        wake_handle: Arc<WakeHandle>,
-    ) -> Self {
-        let (cohort, cohort_at, member_at, dirty) = {
-            let mut cohort_index = of.cohort_index.lock();
-            let cohort_at = CohortIndex::enter(
-                &mut cohort_index,
-                || of.snapshot().generation(),
-                &subscription,
-                profile,
-                role,
-                wake_handle.peer(),
-            );
-            let cohort = cohort_index.cohort(cohort_at);
-            let member_at = cohort.add(&wake_handle);
-            (cohort, cohort_at, member_at, cohort_index.is_dirty())
-        };
-        if dirty {
-            of.interest.wake();
-        }
-        Self { cohort, cohort_at, member_at, of, wake_handle, sent: None }
-    }
-
-    /// Moves to another store of the type, with another subscription.
-    pub fn change_store(&mut self, of: Arc<TypeCache>, subscription: Subscription) {
-        let Cohort { profile, role, .. } = *self.cohort;
-        *self = Self::join(of, subscription, profile, role, Arc::clone(&self.wake_handle));
+    /// Moves to another store of the type, with another subscription. Joins before it leaves, so that no name is
+    /// unwanted in between.
+    pub fn change_store(&mut self, of: &Arc<TypeCache>, subscription: Subscription) {
+        *self = of.join_as(self.cohort.role, subscription, self.cohort.profile, &self.wake_handle);
     }
 
     pub fn change_profile(&mut self, profile: StreamProfile) {
         if profile != self.cohort.profile {
-            let (of, subscription) = (Arc::clone(&self.of), self.cohort.subscription.clone());
-            *self = Self::join(of, subscription, profile, self.cohort.role, Arc::clone(&self.wake_handle));
+            let subscription = self.cohort.subscription.clone();
+            *self = self.of.join_as(self.cohort.role, subscription, profile, &self.wake_handle);
         }
     }
 
@@ -342,10 +328,7 @@ impl Membership {
 
     pub fn change(&mut self, subscription: Subscription) {
         if let Err(subscription) = self.alter(subscription) {
-            // Join before leaving, so that no name is unwanted in between.
-            let of = Arc::clone(&self.of);
-            let Cohort { profile, role, .. } = *self.cohort;
-            *self = Self::join(of, subscription, profile, role, Arc::clone(&self.wake_handle));
+            self.change_store(&Arc::clone(&self.of), subscription);
         }
     }
 

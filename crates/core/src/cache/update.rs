@@ -1,30 +1,28 @@
 //! Next update of a client, and its encoding.
 //!
 //! An [`Update`] leads on from a [`Position`]; a frame is an update in bytes. Both can be made again at any
-//! time.
+//! time. Parts have a form of their own where the shared encoding does not fit: with TTLs (R-TTL-07), for locators (R-DP-09),
+//! or in a client's spelling. Bodies are always shared.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bytes::BytesMut;
-use foldhash::HashSet;
+use bytes::{Bytes, BytesMut};
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
-
-mod own_encodings;
+use smallvec::SmallVec;
 
 use super::change::Completeness;
-use super::generation::{ChangeCount, Generation};
-use super::grpc_frame::{self, EncodeCount, Fields, Frame, Piece};
-use super::nonce::{Nonce, Suffix};
+use super::grpc_frame::{self, Fields, Frame, Nonce, Piece, Suffix};
 use super::origin_error::UpdateErrors;
-use super::position::{Class, Part, Position};
+use super::position::{ChangeCount, Class, Generation, Part, Position};
 use super::segments::Segment;
 use super::snapshot::Snapshot;
-use super::stream_profile::{Protocol, StreamProfile};
-use super::subscription::Subscription;
-use crate::resource::{Constraints, Name, Resource, TypeUrl, clusters_in_routes};
-pub(super) use own_encodings::{Element, OwnEncodings};
+use super::subscription::{Protocol, StreamProfile, Subscription};
+use super::view_leases::MOMENT;
+use crate::resource::{Constraints, Name, Resource, TypeUrl, clusters_in_routes, resource_name};
 
 // Field numbers of `resource_errors`.
 const DELTA_ERRORS: u8 = 9;
@@ -52,16 +50,6 @@ pub struct OwedItems {
 }
 
 impl OwedItems {
-    pub const NONE: Self = Self {
-        names: BTreeSet::new(),
-        gone: BTreeSet::new(),
-        doubt: Generation::ZERO,
-        errors: BTreeSet::new(),
-        refused: BTreeMap::new(),
-        held: BTreeMap::new(),
-        past: BTreeMap::new(),
-    };
-
     /// Records variants of a name that the client may hold. Beyond the newest 16, variants are forgotten and
     /// not removed at the client.
     pub fn remember(&mut self, name: Name, variants: impl IntoIterator<Item = Option<Constraints>>) {
@@ -242,7 +230,7 @@ impl Update {
     }
 
     /// Frame shared by the cohort.
-    pub fn shared_frame(&self, class: Class, count: &EncodeCount) -> Frame {
+    pub fn shared_frame(&self, class: Class, count: &AtomicU64) -> Frame {
         let (slot, suffix) = match class {
             Class::Both => (0, Suffix::None),
             Class::Additions => (1, Suffix::Additions),
@@ -258,15 +246,15 @@ impl Update {
         withdrawn: &BTreeSet<Name>,
         number: u32,
         leaves_open: bool,
-        count: &EncodeCount,
+        count: &AtomicU64,
     ) -> Frame {
         let announces_more = self.is_partial() || leaves_open;
         let suffix = if announces_more { Suffix::Part(number) } else { Suffix::Own(number) };
         self.encode(class, withdrawn, suffix, count)
     }
 
-    fn encode(&self, class: Class, withdrawn: &BTreeSet<Name>, suffix: Suffix, count: &EncodeCount) -> Frame {
-        count.add_one();
+    fn encode(&self, class: Class, withdrawn: &BTreeSet<Name>, suffix: Suffix, count: &AtomicU64) -> Frame {
+        count.fetch_add(1, Ordering::Relaxed);
         let nonce = Nonce { type_index: self.type_index, generation: self.to, suffix };
         match self.profile.protocol {
             Protocol::Delta => {
@@ -305,22 +293,30 @@ impl Update {
         errors: &[u8],
         ghosts: &[Arc<Resource>],
     ) -> Frame {
-        if self.has_own_form() {
-            return self.splice_own_encodings(nonce, version, removed, errors, ghosts);
-        }
-        let type_url = self.type_url.as_str();
-        let control_plane = self.control_plane();
-        let fields = Fields { version, type_url, control_plane, removed, removed_variants: &[], errors };
         let is_delta = self.profile.protocol == Protocol::Delta;
-        let segments = self
-            .segments
-            .iter()
-            .map(|segment| Piece::Shared(if is_delta { segment.delta() } else { segment.sotw() }));
-        let listed = self.resources.iter().chain(ghosts).map(|resource| {
-            let (entry, at) = resource.sotw_tail();
-            Piece::Tail(entry, if is_delta { 0 } else { at })
-        });
-        grpc_frame::splice(fields, nonce, segments.chain(listed))
+        let bytes = self.segments.iter().map(|of| if is_delta { of.delta() } else { of.sotw() });
+        let mut pieces: SmallVec<[Piece<'_>; 4]> = bytes.map(Piece::Shared).collect();
+        for resource in self.resources.iter().chain(ghosts) {
+            let (entry, tail) = resource.sotw_tail();
+            match self.element(resource.name()) {
+                Some(element) => {
+                    pieces.push(Piece::Shared(&element.head));
+                    pieces.extend(element.with_body.then_some(Piece::Tail(entry, tail)));
+                }
+                None => pieces.push(Piece::Tail(entry, if is_delta { 0 } else { tail })),
+            }
+        }
+        let mut variants = Vec::new();
+        let spelled = self.asked.as_ref().map(|asked| self.split_removed(asked, removed, &mut variants));
+        let fields = Fields {
+            version,
+            type_url: self.type_url.as_str(),
+            control_plane: self.control_plane(),
+            removed: spelled.as_ref().map_or(removed, |names| names.each_ref().map(Vec::as_slice)),
+            removed_variants: &variants,
+            errors,
+        };
+        grpc_frame::splice(fields, nonce, pieces.iter().copied())
     }
 
     fn control_plane(&self) -> (u8, &str) {
@@ -377,7 +373,7 @@ impl Update {
     pub fn has_its_clusters(&self, store: u32, snapshot: &Snapshot) -> bool {
         let routed = self.routed.get_or_init(|| {
             let kind = self.type_url.kind();
-            let names = self.resources.iter().flat_map(|resource| clusters_in_routes(kind, resource));
+            let names = self.resources.iter().flat_map(|resource| clusters_in_routes(kind, resource.body()));
             let mut clusters: Vec<Name> = names.collect();
             clusters.sort_unstable();
             clusters.dedup();
@@ -397,5 +393,82 @@ impl Update {
     pub fn lacking_clusters<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Name> {
         let named = self.routed.get().into_iter().flat_map(|routed| &routed.clusters);
         named.filter(|name| snapshot.by_name(name.as_str()).existing().is_none())
+    }
+}
+
+/// Replacements of shared encodings, by name.
+#[derive(Debug, Default)]
+pub(super) struct OwnEncodings {
+    /// When the TTLs in it were computed, if there are any.
+    pub(super) ttls_at: Option<Instant>,
+    pub(super) elements: HashMap<Name, Element>,
+}
+
+#[derive(Debug)]
+pub(super) struct Element {
+    pub(super) head: Bytes,
+    /// Whether the tail of the shared encoding follows.
+    pub(super) with_body: bool,
+}
+
+impl Update {
+    pub(super) fn has_current_ttls(&self, now: Instant) -> bool {
+        let sent = self.own_encodings.as_ref().and_then(|own| own.ttls_at);
+        sent.is_none_or(|sent| now.saturating_duration_since(sent) <= MOMENT)
+    }
+
+    pub fn has_ttls(&self) -> bool {
+        self.own_encodings.as_ref().is_some_and(|own| own.ttls_at.is_some())
+    }
+
+    pub(super) fn element(&self, name: &Name) -> Option<&Element> {
+        self.own_encodings.as_ref()?.elements.get(name)
+    }
+
+    /// Whether it has only a heartbeat of a resource.
+    pub(super) fn is_heartbeat(&self, resource: &Resource) -> bool {
+        self.element(resource.name()).is_some_and(|element| !element.with_body)
+    }
+
+    fn own_bytes(&self) -> usize {
+        let elements = self.own_encodings.iter().flat_map(|own| own.elements.values());
+        elements.map(|element| element.head.len() + size_of::<(Name, Element)>()).sum()
+    }
+
+    /// Removed and absent names in the client's spelling. Names requested by locator, and replaced variants, go
+    /// to `variants` by identity (R-DP-08, R-DP-13).
+    fn split_removed(
+        &self,
+        asked: &Subscription,
+        [removed, absent]: [&[Name]; 2],
+        variants: &mut Vec<Bytes>,
+    ) -> [Vec<Name>; 2] {
+        let past = |name: &Name| self.past.get(name).into_iter().flatten().map(Option::as_ref);
+        // A set, as requests have many names.
+        let mut sent: HashSet<Bytes> = HashSet::default();
+        let mut variant = |name: &Name, constraints: Option<&Constraints>| {
+            let variant = resource_name(asked.spelling(name), constraints);
+            if sent.insert(variant.clone()) {
+                variants.push(variant);
+            }
+        };
+        let locates = |name: &&Name| asked.locates(name.as_str());
+        for name in self.resources.iter().map(|resource| resource.name()).filter(locates) {
+            past(name).for_each(|constraints| variant(name, constraints));
+        }
+        for name in removed.iter().filter(locates) {
+            // A name that never existed is removed by its bare name.
+            let never = past(name).next().is_none().then_some(None);
+            past(name).chain(never).for_each(|constraints| variant(name, constraints));
+        }
+        for name in absent.iter().filter(locates) {
+            // The answer for an absent name has the bare name too, whichever variants existed.
+            past(name).chain([None]).for_each(|constraints| variant(name, constraints));
+        }
+        let plain = |names: &[Name]| {
+            let plain = names.iter().filter(|name| !locates(name));
+            plain.map(|name| asked.spelling(name).clone()).collect()
+        };
+        [plain(removed), plain(absent)]
     }
 }

@@ -11,9 +11,9 @@ mod descriptor_sets;
 mod document_fault;
 mod redact;
 pub mod text_formats;
-mod tree_size;
 
-use std::{io::Read as _, sync::OnceLock};
+use std::io::Read as _;
+use std::sync::OnceLock;
 
 use flate2::read::GzDecoder;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, Value};

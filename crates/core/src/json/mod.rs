@@ -2,8 +2,11 @@
 //! written as JSON.
 //!
 //! Owns the form of requests and responses, and that the JSON of a resource is made once per
-//! version. Knows nothing of polls, sockets or clients; has no clock. A relay that speaks only gRPC
+//! version, within a budget. Knows nothing of polls, sockets or clients; has no clock. A relay that speaks only gRPC
 //! makes no JSON. The program shares whole responses: their clients wait for the same.
+//!
+//! Field names are read in both spellings (R-REST-03). Unknown fields, which newer clients may
+//! have, are skipped. `null` is the same as no field.
 //!
 //! Invariants:
 //! - A peer's request is bounded in size, depth and number of parts before it is parsed. Parts that
@@ -12,8 +15,437 @@
 //!   (R-DP-17).
 //! - A response is whole or an error; none lacks a part.
 
-mod rest_request;
-mod rest_response;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use rest_request::{BoundsError, JsonRequestError, read};
-pub use rest_response::{JsonError, JsonResponse, JsonWriter};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use moka::policy::EvictionPolicy;
+use prost::Message as _;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use xxhash_rust::xxh3;
+
+use crate::cache::{SetContents, SetVersion};
+use crate::descriptors::{DescriptorError, Descriptors, MAX_DEPTH};
+use crate::fairness::QUICK_JSON_BYTES;
+use crate::proto;
+use crate::resource::{Name, NameForm, Resource, TypeUrl};
+
+const OTHER_VALUES: usize = 1 << 16;
+
+#[derive(Debug, thiserror::Error)]
+pub enum JsonRequestError {
+    #[error("the body is empty; send a DiscoveryRequest as JSON, at least {{}}")]
+    Empty,
+    #[error("the body is not UTF-8: {0}")]
+    NotText(#[from] std::str::Utf8Error),
+    #[error("the body is refused: {0}")]
+    OutOfBounds(#[from] BoundsError),
+    #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
+    Malformed(String),
+}
+
+impl From<serde_json::Error> for JsonRequestError {
+    fn from(error: serde_json::Error) -> Self {
+        // It may quote the request.
+        let text = error.to_string();
+        if text.len() <= 400 {
+            return Self::Malformed(text);
+        }
+        let start: String = text.chars().take(200).collect();
+        Self::Malformed(format!("{start}… at line {} column {}", error.line(), error.column()))
+    }
+}
+
+/// Reads a request for about `max_names` names at most. Large, seldom needed parts of the node are
+/// read only with `whole_node`.
+///
+/// # Errors
+///
+/// [`JsonRequestError`] for a body that is no such request, or too large.
+pub fn read(
+    body: &[u8],
+    max_names: usize,
+    whole_node: bool,
+) -> Result<proto::DiscoveryRequest, JsonRequestError> {
+    let text = std::str::from_utf8(body)?;
+    if text.trim_ascii().is_empty() {
+        return Err(JsonRequestError::Empty);
+    }
+    check_bounds(body, max_names.saturating_add(OTHER_VALUES))?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let request = if whole_node {
+        Object::<Request<WholeNode>>::deserialize(&mut json)?.0.into()
+    } else {
+        Object::<Request<BriefNode>>::deserialize(&mut json)?.0.into()
+    };
+    json.end()?;
+    Ok(request)
+}
+
+/// A message from an object. `derive` alone would accept a list too.
+struct Object<M>(M);
+
+impl<'de, M: Deserialize<'de>> Deserialize<'de> for Object<M> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<M>(PhantomData<M>);
+
+        impl<'de, M: Deserialize<'de>> Visitor<'de> for Fields<M> {
+            type Value = Object<M>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a message as an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Object<M>, A::Error> {
+                M::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(of: D) -> Result<T, D::Error> {
+    Option::deserialize(of).map(Option::unwrap_or_default)
+}
+
+/// REST-JSON has no nonces and no rejections (R-REST-02).
+#[derive(serde::Deserialize)]
+struct Request<N> {
+    #[serde(default, alias = "versionInfo", deserialize_with = "or_default")]
+    version_info: String,
+    node: Option<Object<N>>,
+    #[serde(default, alias = "resourceNames", deserialize_with = "or_default")]
+    resource_names: Vec<String>,
+    #[serde(default, alias = "typeUrl", deserialize_with = "or_default")]
+    type_url: String,
+    #[serde(default, alias = "resourceLocators", deserialize_with = "or_default")]
+    resource_locators: Vec<Object<Locator>>,
+}
+
+#[derive(serde::Deserialize)]
+struct Locator {
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, alias = "dynamicParameters", deserialize_with = "or_default")]
+    dynamic_parameters: HashMap<String, String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Node<L, M> {
+    #[serde(default, deserialize_with = "or_default")]
+    id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    cluster: String,
+    #[serde(default, alias = "userAgentName", deserialize_with = "or_default")]
+    user_agent_name: String,
+    #[serde(default = "Option::default")]
+    locality: Option<L>,
+    #[serde(default = "Option::default")]
+    metadata: Option<M>,
+}
+
+type WholeNode = Node<Object<Locality>, serde_json::Map<String, serde_json::Value>>;
+type BriefNode = Node<IgnoredAny, IgnoredAny>;
+
+#[derive(serde::Deserialize)]
+struct Locality {
+    #[serde(default, deserialize_with = "or_default")]
+    region: String,
+    #[serde(default, deserialize_with = "or_default")]
+    zone: String,
+    #[serde(default, alias = "subZone", deserialize_with = "or_default")]
+    sub_zone: String,
+}
+
+impl<N: Into<proto::Node>> From<Request<N>> for proto::DiscoveryRequest {
+    fn from(request: Request<N>) -> Self {
+        let locator = |Object(Locator { name, dynamic_parameters })| proto::ResourceLocator {
+            name,
+            dynamic_parameters,
+        };
+        Self {
+            version_info: request.version_info,
+            node: request.node.map(|Object(node)| node.into()),
+            resource_names: request.resource_names,
+            type_url: request.type_url,
+            resource_locators: request.resource_locators.into_iter().map(locator).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<BriefNode> for proto::Node {
+    fn from(node: BriefNode) -> Self {
+        let Node { id, cluster, user_agent_name, .. } = node;
+        Self { id, cluster, user_agent_name, ..Self::default() }
+    }
+}
+
+impl From<WholeNode> for proto::Node {
+    fn from(node: WholeNode) -> Self {
+        let Node { id, cluster, user_agent_name, locality, metadata } = node;
+        let locality = locality.map(|Object(Locality { region, zone, sub_zone })| proto::Locality {
+            region,
+            zone,
+            sub_zone,
+        });
+        let metadata =
+            metadata.map(|fields| proto::structure(&fields).encode_to_vec().into()).unwrap_or_default();
+        Self { id, cluster, user_agent_name, locality, metadata, ..Self::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BoundsError {
+    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    #[error("it has more than {0} values")]
+    TooMany(usize),
+}
+
+/// Checks depth and number of values of a text before it is parsed.
+///
+/// All nesting in JSON needs a bracket. So one count of brackets covers messages, `Struct`,
+/// `Value`, `ListValue` and `Any` in any mixture, without a second count inside (CVE-2026-0994).
+/// One pass, no recursion, no memory. Invalid JSON may pass; the parser finds it.
+fn check_bounds(text: &[u8], max_values: usize) -> Result<(), BoundsError> {
+    let (mut depth, mut values) = (0_usize, 0_usize);
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => {
+                while let Some(inner) = bytes.next().filter(|inner| **inner != b'"') {
+                    if *inner == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                values += 1;
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' | b':' => values += 1,
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(BoundsError::TooDeep);
+        }
+        if values > max_values {
+            return Err(BoundsError::TooMany(max_values));
+        }
+    }
+    Ok(())
+}
+
+/// Least bytes that are shared, not copied.
+const SHARED: usize = 32 << 10;
+/// Bytes at both ends that are copied, so that no chunk around them is tiny.
+const ENDS: usize = 4 << 10;
+const BLOCK: usize = 256 << 10;
+
+#[derive(Clone)]
+pub struct JsonResponse {
+    pub version: SetVersion,
+    chunks: Arc<[Bytes]>,
+}
+
+impl fmt::Debug for JsonResponse {
+    /// Without the text: there may be a Secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonResponse").field("version", &self.version).field("bytes", &self.len()).finish()
+    }
+}
+
+impl JsonResponse {
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
+    }
+
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The origin's resource is at fault, never the client.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JsonError {
+    /// A type in the resource is unknown (R-REST-11).
+    #[error(
+        "resource `{name}` cannot be written as JSON: {error}; put the file descriptor set of that type into `rest.descriptor_sets`"
+    )]
+    UnknownType { name: Name, error: DescriptorError },
+    #[error("resource `{name}` cannot be written as JSON: {error}")]
+    Broken { name: Name, error: DescriptorError },
+    #[error(
+        "with resource `{name}` the answer takes more than {limit} bytes to write as JSON; raise `downstream.max_unsent_bytes`, split \
+         what is asked for, or use gRPC"
+    )]
+    TooLarge { name: Name, limit: usize },
+    #[error("an answer could not be written, which is a fault of deltafan")]
+    Failed,
+}
+
+/// By hash of their content.
+type ResourceCache = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
+
+#[derive(Debug)]
+pub struct JsonWriter {
+    descriptors: Descriptors,
+    limit: usize,
+    resources: ResourceCache,
+    resources_written: AtomicU64,
+    responses_written: AtomicU64,
+}
+
+impl JsonWriter {
+    /// Keeps `budget` bytes of JSON and writes responses of up to `limit` bytes.
+    pub fn new(descriptors: Descriptors, budget: u64, limit: usize) -> Self {
+        let resources = moka::sync::Cache::builder()
+            .max_capacity(budget)
+            .weigher(|_, json: &Result<Bytes, _>| {
+                u32::try_from(json.as_ref().map_or(0, Bytes::len) + 128).unwrap_or(u32::MAX)
+            })
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        let (resources_written, responses_written) = Default::default();
+        Self { descriptors, limit, resources, resources_written, responses_written }
+    }
+
+    pub fn resources_written(&self) -> u64 {
+        self.resources_written.load(Ordering::Relaxed)
+    }
+
+    pub fn responses_written(&self) -> u64 {
+        self.responses_written.load(Ordering::Relaxed)
+    }
+
+    /// Whether writing would make other connections wait.
+    pub fn is_slow(&self, found: &SetContents) -> bool {
+        let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
+        size > QUICK_JSON_BYTES || !self.descriptors.are_unpacked()
+    }
+
+    /// Writes a response.
+    ///
+    /// # Errors
+    ///
+    /// [`JsonError`] for a resource without JSON.
+    pub fn write(&self, type_url: &TypeUrl, found: &SetContents) -> Result<JsonResponse, JsonError> {
+        let is_located = |resource: &Resource| {
+            found.asked.as_ref().is_some_and(|asked| asked.locates(resource.name().as_str()))
+        };
+        let text = |resource: &Arc<Resource>| match is_located(resource) {
+            true => self.wrapped(resource),
+            false => self.resource(resource),
+        };
+        let (mut texts, mut bytes) = (Vec::with_capacity(found.resources.len()), 0);
+        for resource in &found.resources {
+            let text = text(resource)?;
+            bytes += text.len();
+            if bytes > self.limit {
+                return Err(JsonError::TooLarge { name: resource.name().clone(), limit: self.limit });
+            }
+            texts.push(text);
+        }
+        self.responses_written.fetch_add(1, Ordering::Relaxed);
+        // Fields that old clients do not know are left out (R-REST-12).
+        let mut chunks = ChunkWriter::default();
+        // Only JSON's own escapes are JSON, not those of debug output.
+        let type_url = serde_json::Value::from(type_url.as_str());
+        let version = found.version;
+        chunks.copy(
+            format!("{{\"versionInfo\":\"{version}\",\"typeUrl\":{type_url},\"resources\":[").as_bytes(),
+        );
+        for (at, text) in texts.iter().enumerate() {
+            if at > 0 {
+                chunks.copy(b",");
+            }
+            chunks.add(text);
+        }
+        chunks.copy(b"]}");
+        Ok(JsonResponse { version, chunks: chunks.close() })
+    }
+
+    fn resource(&self, resource: &Resource) -> Result<Bytes, JsonError> {
+        self.any(resource, resource.digest(), resource.body())
+    }
+
+    /// Wrapped, with its constraints (R-DP-07, R-DP-11).
+    fn wrapped(&self, resource: &Resource) -> Result<Bytes, JsonError> {
+        let any = resource.wrapped(NameForm::Locator(resource.name()));
+        self.any(resource, xxh3::xxh3_128(&any), &any)
+    }
+
+    fn any(&self, resource: &Resource, key: u128, any: &[u8]) -> Result<Bytes, JsonError> {
+        let made = self.resources.get_with(key, || {
+            self.resources_written.fetch_add(1, Ordering::Relaxed);
+            let mut json = Vec::with_capacity(2 * any.len());
+            self.descriptors.write_json(any, self.limit, &mut json)?;
+            json.shrink_to_fit();
+            Ok(json.into())
+        });
+        let name = || resource.name().clone();
+        made.map_err(|error| match error {
+            DescriptorError::UnknownType(_) => JsonError::UnknownType { name: name(), error },
+            DescriptorError::TooLarge => JsonError::TooLarge { name: name(), limit: self.limit },
+            _ => JsonError::Broken { name: name(), error },
+        })
+    }
+}
+
+/// Chunks of copied and shared text. Only the last may be tiny: HTTP/2 peers count tiny DATA
+/// frames.
+#[derive(Debug, Default)]
+struct ChunkWriter {
+    done: Vec<Bytes>,
+    open: BytesMut,
+}
+
+impl ChunkWriter {
+    fn copy(&mut self, text: &[u8]) {
+        self.open.put_slice(text);
+    }
+
+    fn add(&mut self, text: &Bytes) {
+        if text.len() < SHARED {
+            self.copy(text);
+            if self.open.len() >= BLOCK {
+                self.turn();
+            }
+            return;
+        }
+        let end = text.len() - ENDS;
+        self.copy(&text[..ENDS]);
+        self.turn();
+        self.done.push(text.slice(ENDS..end));
+        self.copy(&text[end..]);
+    }
+
+    fn turn(&mut self) {
+        self.done.push(std::mem::take(&mut self.open).freeze());
+    }
+
+    fn close(mut self) -> Arc<[Bytes]> {
+        if let Some(last) = self.done.pop_if(|last| self.open.len() < 256 && last.len() < 2 * BLOCK) {
+            let rest = std::mem::take(&mut self.open);
+            self.open.reserve(last.len() + rest.len());
+            self.open.put_slice(&last);
+            self.open.put_slice(&rest);
+        }
+        self.turn();
+        self.done.into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use regex::Regex;
 use crate::identity::Certificate;
 use crate::node_field::{FieldReader, Missing, NodeField, NodeFieldError, NodeFields};
 use crate::proto::Node;
+use crate::resource::Pattern;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MatchKey {
@@ -19,11 +20,10 @@ pub enum MatchKey {
     San,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub key: MatchKey,
-    text: Box<str>,
-    whole: Regex,
+    pattern: Pattern,
 }
 
 impl MatchKey {
@@ -54,15 +54,15 @@ impl fmt::Display for MatchKey {
 impl Condition {
     /// `whole`: the equivalent anchored expression.
     pub fn new(key: MatchKey, text: &str, whole: Regex) -> Self {
-        Self { key, text: text.into(), whole }
+        Self { key, pattern: Pattern::new(text, whole) }
     }
 
     pub fn pattern(&self) -> &str {
-        &self.text
+        self.pattern.text()
     }
 
     pub(super) fn captures(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.whole.capture_names().enumerate().filter_map(|(at, name)| Some((at, name?)))
+        self.pattern.regex().capture_names().enumerate().filter_map(|(at, name)| Some((at, name?)))
     }
 
     pub(super) fn value<'a>(
@@ -73,7 +73,7 @@ impl Condition {
         match &self.key {
             MatchKey::Field(field) => {
                 let value = node.read(field)?;
-                if self.whole.is_match(&value) { Ok(value) } else { Err(Missing::NoMatch) }
+                if self.pattern.matches(&value) { Ok(value) } else { Err(Missing::NoMatch) }
             }
             MatchKey::San => self.name(proof.ok_or(Missing::NotSet)?, node.limit),
         }
@@ -87,7 +87,7 @@ impl Condition {
         for name in id.into_iter().chain(dns) {
             if name.len() > limit {
                 missing = Missing::TooLong;
-            } else if self.whole.is_match(&name) {
+            } else if self.pattern.matches(&name) {
                 return Ok(name);
             } else {
                 missing = Missing::NoMatch;
@@ -98,20 +98,12 @@ impl Condition {
 
     /// Empty if the group took no part in the match.
     pub(super) fn capture(&self, value: &str, group: usize) -> Box<str> {
-        let captures = self.whole.captures(value);
+        let captures = self.pattern.regex().captures(value);
         captures
             .and_then(|captures| captures.get(group))
             .map_or_else(Box::default, |text| text.as_str().into())
     }
 }
-
-impl PartialEq for Condition {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.key, &self.text) == (&other.key, &other.text)
-    }
-}
-
-impl Eq for Condition {}
 
 /// Conditions that a client must all meet.
 #[derive(Clone, Debug)]

@@ -17,15 +17,13 @@
 
 mod group_rule;
 mod match_condition;
-mod template;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-pub use group_rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec};
+pub use group_rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec, TemplateError};
 pub use match_condition::{Condition, MatchKey, NodeMatch};
-pub use template::TemplateError;
 
 use crate::identity::Certificate;
 use crate::node_field::{FieldReader, Missing, NodeFields};

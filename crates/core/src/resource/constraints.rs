@@ -1,21 +1,75 @@
-//! Dynamic parameter constraints: which clients a variant of a resource is for (R-DP-01 to R-DP-06,
+//! Dynamic parameters of a client, and constraints: which clients a variant of a resource is for (R-DP-01 to R-DP-06,
 //! TP2).
 //!
 //! Owns reading of `envoy.service.discovery.v3.DynamicParameterConstraints`, its canonical form,
 //! and matching. Knows nothing of resources or subscriptions.
 //!
-//! Invariants: an unconstrained resource has no value of this type · constraints that differ only
-//! in order, repetition or nesting of lists, or by double negation, are equal and have one encoding
+//! Invariants: parameters with equal pairs are equal · an unconstrained resource has no constraints · constraints that differ
+//! only in order, repetition or nesting of lists, or by double negation, are equal and have one encoding
 //! · unknown constraints are refused, never read as "matches everybody".
 
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::Parameters;
 use super::wire::{self, MalformedError};
+
+/// Values by key. Most clients have none, which costs nothing.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Parameters(Option<Arc<BTreeMap<Box<str>, Box<str>>>>);
+
+impl Parameters {
+    pub const NONE: Self = Self(None);
+
+    /// An empty value is a value (R-DP-01).
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.as_ref()?.get(key).map(|value| &**value)
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Adds those of `others` with new keys.
+    pub fn completed_with(&self, others: &Self) -> Self {
+        if others.iter().all(|(key, _)| self.get(key).is_some()) {
+            return self.clone();
+        }
+        others.iter().chain(self.iter()).collect()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|pairs| pairs.iter()).map(|(key, value)| (&**key, &**value))
+    }
+}
+
+impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Parameters {
+    /// The last value of a repeated key counts, as in a protobuf map.
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
+        let pairs: BTreeMap<Box<str>, Box<str>> =
+            pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self((!pairs.is_empty()).then(|| Arc::new(pairs)))
+    }
+}
+
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl fmt::Display for Parameters {
+    /// `key=value, …` for people, escaped: a peer's text could steer a terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (key, value)) in self.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{}={}", key.escape_debug(), value.escape_debug())?;
+        }
+        Ok(())
+    }
+}
 
 /// Most levels of nesting.
 pub const MAX_DEPTH: usize = 32;
@@ -50,15 +104,17 @@ impl From<MalformedError> for ConstraintError {
     }
 }
 
-#[derive(Clone)]
+/// Ordered by the canonical encodings, which all relays agree on (R-DP-04).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Constraints(Arc<Canonical>);
 
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Canonical {
-    tree: Tree,
     encoded: Bytes,
+    tree: Tree,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Tree {
     Equals {
         key: Box<str>,
@@ -99,33 +155,6 @@ impl Constraints {
 
     pub fn encoded(&self) -> &Bytes {
         &self.0.encoded
-    }
-}
-
-impl PartialEq for Constraints {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.encoded == other.0.encoded
-    }
-}
-
-impl Eq for Constraints {}
-
-impl PartialOrd for Constraints {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Constraints {
-    /// Order of the canonical encodings, which all relays agree on (R-DP-04).
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.encoded.cmp(&other.0.encoded)
-    }
-}
-
-impl std::hash::Hash for Constraints {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.encoded.hash(state);
     }
 }
 
@@ -310,6 +339,42 @@ fn read_single(bytes: &[u8]) -> Result<Tree, ConstraintError> {
         return Ok(Tree::Equals { key, value: kind.text()?.into() });
     }
     if kind.bytes()?.is_empty() { Ok(Tree::Exists { key }) } else { Err(ConstraintError::Malformed) }
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn equal_pairs_are_equal_however_they_came_about() {
+        let one: Parameters = [("a", "1"), ("b", "")].into_iter().collect();
+        let other: Parameters = [("b", ""), ("a", "0"), ("a", "1")].into_iter().collect();
+        assert_eq!(one, other);
+        assert_eq!(HashSet::from([one.clone(), other]).len(), 1);
+        assert_eq!([one.get("a"), one.get("b"), one.get("c")], [Some("1"), Some(""), None]);
+        assert_eq!(one.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "")]);
+        assert_ne!(one, [("a", "1")].into_iter().collect());
+    }
+
+    #[test]
+    fn without_a_pair_it_is_none() {
+        let empty: Parameters = std::iter::empty::<(&str, &str)>().collect();
+        assert_eq!(empty, Parameters::NONE);
+        assert!(empty.is_empty());
+        assert_eq!(empty.get(""), None);
+        // An empty key with an empty value is a pair.
+        let pair: Parameters = [("", "")].into_iter().collect();
+        assert!(!pair.is_empty());
+        assert_eq!(pair.get(""), Some(""));
+    }
+
+    #[test]
+    fn parameters_of_a_peer_cannot_steer_a_terminal() {
+        let parameters: Parameters = [("a\n", "\u{1b}[2J"), ("b", "x y")].into_iter().collect();
+        assert_eq!(parameters.to_string(), r"a\n=\u{1b}[2J, b=x y");
+    }
 }
 
 #[cfg(test)]

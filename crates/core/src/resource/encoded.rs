@@ -1,9 +1,5 @@
 //! One version of one resource, encoded once for both protocols.
 
-mod body_mark;
-mod resource_head;
-mod stored_resource;
-
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +8,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
 
+mod derived_resource;
+mod resource_head;
+
 use super::name::parse_resource_name;
+use super::referenced_names::eds_service;
 use super::wire::{self, MalformedError, Value};
-use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
+use super::{ConstraintError, Constraints, Name, Parameters, TypeUrl};
+
+pub use derived_resource::VersionForm;
 pub use resource_head::NameForm;
-pub use stored_resource::VersionForm;
 
 // Field numbers of envoy.service.discovery.v3.Resource.
 pub(super) const RESOURCE_VERSION: u32 = 1;
@@ -213,7 +214,7 @@ impl<'a> Envelope<'a> {
         let constraints = self.constraints.clone().ok().flatten();
         Resource {
             digest: digest(name.as_str(), constraints.as_ref(), &version, body_hash),
-            eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
+            eds_service: eds_service(type_url.kind(), any),
             name,
             constraints,
             version: Arc::from(version),
@@ -482,37 +483,11 @@ fn any_type_url(any: &[u8]) -> Result<&str, MalformedError> {
     Ok(url)
 }
 
-/// `eds_cluster_config.service_name`, else the cluster's own name.
-///
-/// The relay reads nothing else of a body but the [clusters of routes](super::clusters_in_routes).
-/// Clients reject a malformed body, not the relay (R-Up-14).
-fn eds_service(any: &[u8]) -> Option<Name> {
-    const CLUSTER_NAME: u32 = 1;
-    const CLUSTER_TYPE: u32 = 2;
-    const CLUSTER_EDS_CONFIG: u32 = 3;
-    const EDS: u64 = 3;
-    const EDS_SERVICE_NAME: u32 = 2;
-
-    let last = |message, number| {
-        wire::fields(message).flatten().filter(move |field: &wire::Field<'_>| field.number == number).last()
-    };
-    let cluster = last(any, 2)?.bytes().ok()?;
-    if last(cluster, CLUSTER_TYPE)?.value != Value::Varint(EDS) {
-        return None;
-    }
-    let service = last(cluster, CLUSTER_EDS_CONFIG)
-        .and_then(|config| config.bytes().ok())
-        .and_then(|config| last(config, EDS_SERVICE_NAME))
-        .and_then(|field| field.text().ok())
-        .filter(|service| !service.is_empty());
-    let name = || last(cluster, CLUSTER_NAME)?.text().ok();
-    service.or_else(name).filter(|name| !name.is_empty()).map(Name::from)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Kind;
     use super::*;
 
     fn field(number: u8, payload: &[u8]) -> Vec<u8> {
@@ -567,17 +542,6 @@ mod tests {
             Envelope::parse(&sent, &cds()).expect("good").encode(&cds(), "a".into()).expect("a body");
         assert!(resource.version().starts_with("h:"));
         assert_eq!(resource.origin_version(), None);
-    }
-
-    #[test]
-    fn an_eds_cluster_names_its_endpoints() {
-        let eds = [0x10, 3];
-        let cluster = [field(1, b"web"), eds.to_vec()].concat();
-        assert_eq!(eds_service(&any("t/c", &cluster)), Some("web".into()));
-        let with_service = [cluster, field(3, &field(2, b"web-eds"))].concat();
-        assert_eq!(eds_service(&any("t/c", &with_service)), Some("web-eds".into()));
-        let strict_dns = [field(1, b"web"), vec![0x10, 1]].concat();
-        assert_eq!(eds_service(&any("t/c", &strict_dns)), None);
     }
 
     proptest! {

@@ -1,10 +1,13 @@
-//! Type URLs, and the protocol's rules for its own types.
+//! Type URLs, the protocol's rules for its own types, and texts of rejections that are safe to show.
+//!
+//! A client quotes the rejected message as JSON or text with field names, so the text is cut at the
+//! name of a hidden field.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::rejection_text::shown_rejection;
+use regex::Regex;
 
 /// Type with rules of the protocol. All others are [`Kind::Other`]: passed through on ADS, not
 /// full-state, flushed last (R-EP-06).
@@ -136,11 +139,11 @@ impl Kind {
 #[error("`{0}` is no resource type: use {names}, or a type URL with a `/`", names = Kind::short_names())]
 pub struct UnknownKindError(pub String);
 
-/// Type URL of a resource, with its [`Kind`] looked up once.
-#[derive(Clone)]
+/// Type URL of a resource, with its [`Kind`] looked up once. Its order is the flush order of kinds, then the text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeUrl {
-    text: Arc<str>,
     kind: Kind,
+    text: Arc<str>,
 }
 
 impl TypeUrl {
@@ -200,33 +203,6 @@ impl From<Kind> for TypeUrl {
     }
 }
 
-impl PartialEq for TypeUrl {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for TypeUrl {}
-
-impl PartialOrd for TypeUrl {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for TypeUrl {
-    /// Flush order of [`Kind`], then the text.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.kind.cmp(&other.kind).then_with(|| self.text.cmp(&other.text))
-    }
-}
-
-impl std::hash::Hash for TypeUrl {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
-    }
-}
-
 impl fmt::Debug for TypeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.text, f)
@@ -236,6 +212,60 @@ impl fmt::Debug for TypeUrl {
 impl fmt::Display for TypeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// Parts of names of headers with credentials.
+pub const CREDENTIAL_HEADERS: [&str; 7] =
+    ["authorization", "cookie", "token", "secret", "password", "api-key", "apikey"];
+
+/// Hidden fields, with `_` before each word that JSON begins with a capital.
+const HIDDEN: &[&str] = &[
+    "access_token",
+    "auth_password",
+    "auth_username",
+    "authorization_token",
+    "backend_token",
+    "context_extensions",
+    "credentials",
+    "credentials_data_source",
+    "downstream_auth_password",
+    "downstream_auth_passwords",
+    "downstream_auth_username",
+    "google_refresh_token",
+    "json_key",
+    "keys",
+    "password",
+    "pkcs12",
+    "private_key",
+    "private_key_provider",
+    "secret",
+    "secret_access_key",
+    "secret_data",
+    "secrets",
+    "session_token",
+    "token",
+    "users",
+    "web_identity_token_data_source",
+];
+
+const CUT: &str = "… (cut: what follows may quote a hidden value; see the log of the client)";
+
+static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let fields = HIDDEN.join("|").replace('_', "_?");
+    let headers = CREDENTIAL_HEADERS.join("|");
+    let any = format!(
+        r#"(?i)\b(?:{fields})"?\s*(?::\s*["{{\[<]|[{{<])|TypedStruct["\]]*\s*[:{{<,]|\bkey"?\s*:\s*"[^"]*(?:{headers})"#
+    );
+    Regex::new(&any).ok()
+});
+
+/// The text up to the first field that may hold a hidden value.
+pub fn shown_rejection(text: &str) -> Cow<'_, str> {
+    match QUOTED.as_ref().map(|quoted| quoted.find(text)) {
+        Some(None) => text.into(),
+        Some(Some(found)) => format!("{}{CUT}", &text[..found.start()]).into(),
+        None => CUT.into(),
     }
 }
 
@@ -254,5 +284,32 @@ mod tests {
         assert_eq!(opaque.as_str(), "type.googleapis.com/example.v1.Thing");
         assert_eq!(opaque.kind(), Kind::Other);
         assert!(TypeUrl::from_user("clusters").is_err());
+    }
+
+    #[test]
+    fn a_text_is_cut_where_it_quotes_a_credential() {
+        for (text, shown) in [
+            ("Error adding cluster a: no such token", None),
+            ("no tls_certificate: private_key is missing", None),
+            ("token_uri: \"x\"", None),
+            (
+                r#"bad: header { key: "x-a" value: "1" } header { key: "Authorization" value: "PRIVATE" }"#,
+                Some(r#"bad: header { key: "x-a" value: "1" } header { "#),
+            ),
+            (r#"bad: {"header":{"key":"x-api-key","value":"PRIVATE"}}"#, Some(r#"bad: {"header":{""#)),
+            (r#"bad: access_token: "PRIVATE""#, Some("bad: ")),
+            (r#"bad: {"googleRefreshToken": "PRIVATE"}"#, Some(r#"bad: {""#)),
+            (
+                "bad: [type.googleapis.com/xds.type.v3.TypedStruct] {\n value { fields {",
+                Some("bad: [type.googleapis.com/xds.type.v3."),
+            ),
+            (
+                r#"bad: {"@type":"t/udpa.type.v1.TypedStruct","value":{"key":"PRIVATE"}}"#,
+                Some(r#"bad: {"@type":"t/udpa.type.v1."#),
+            ),
+        ] {
+            let expected = shown.map_or_else(|| text.to_owned(), |shown| format!("{shown}{CUT}"));
+            assert_eq!(shown_rejection(text), expected);
+        }
     }
 }

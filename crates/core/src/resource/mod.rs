@@ -10,24 +10,19 @@ mod constraints;
 mod encoded;
 mod kind;
 mod name;
-mod parameters;
 mod pattern;
-mod rejection_text;
-mod route_clusters;
-mod scope;
+mod referenced_names;
 mod sotw_element;
 pub mod wire;
-mod xdstp;
 
-pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
+pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES, Parameters};
 pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource, VersionForm};
-pub use kind::{Kind, TypeUrl, UnknownKindError};
-pub use name::{Name, NameMap, NameSet, parse_resource_name, resource_name, take_out};
-pub use parameters::Parameters;
-pub use pattern::{MAX_AUTOMATON, Pattern, PatternError, Patterns, Segments, whole_match};
-pub use rejection_text::{CREDENTIAL_HEADERS, shown_rejection};
-pub use route_clusters::clusters_in_routes;
-pub use scope::Scope;
+pub use kind::{CREDENTIAL_HEADERS, Kind, TypeUrl, UnknownKindError, shown_rejection};
+pub use name::{
+    Collection, Name, NameMap, NameSet, normal_form, parse_resource_name, resource_name, take_out,
+    without_directives,
+};
+pub(crate) use name::{has_other_spellings, is_xdstp};
+pub use pattern::{MAX_AUTOMATON, Pattern, PatternError, Patterns, Scope, Segments, whole_match};
+pub use referenced_names::clusters_in_routes;
 pub use sotw_element::SotwElement;
-pub use xdstp::{Collection, normal_form, without_directives};
-pub(crate) use xdstp::{has_other_spellings, is_xdstp};

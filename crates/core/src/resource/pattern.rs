@@ -1,6 +1,9 @@
-//! Patterns of texts, with `*` or as regular expressions.
+//! Patterns of texts, with `*` or as regular expressions, and the names that a client may see.
 //!
-//! Invariants: matching takes time in proportion to the text, whatever the pattern · the memory of a pattern is bounded.
+//! Knows nothing of clients.
+//!
+//! Invariants: matching takes time in proportion to the text, whatever the pattern · the memory of a pattern is bounded · two
+//! scopes of equal patterns are equal, however they were listed.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,12 +11,11 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-use super::is_xdstp;
+use super::name::SCHEME;
+use super::{Collection, is_xdstp};
 
 /// Memory of the automaton of one configured pattern, in bytes. Reading a text takes time in proportion to it.
 pub const MAX_AUTOMATON: usize = 256 << 10;
-/// Start of every name of the form xdstp.
-const XDSTP: &str = "xdstp://";
 
 /// Pattern that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +148,7 @@ impl Pattern {
     pub fn of_names(text: &str) -> Result<Self, PatternError> {
         let pattern = Self::read(text, text, Segments::Path)?;
         let literal = pattern.literal();
-        let may_be_xdstp = literal.starts_with(XDSTP) || XDSTP.starts_with(literal);
+        let may_be_xdstp = literal.starts_with(SCHEME) || SCHEME.starts_with(literal);
         let xdstp = may_be_xdstp.then(|| Segments::Xdstp.whole(text)).transpose()?;
         Ok(Self { xdstp, ..pattern })
     }
@@ -157,14 +159,18 @@ impl Pattern {
     }
 
     /// Whether a name of a resource, in its normal form, is as the pattern says.
-    pub(super) fn matches_name(&self, name: &str) -> bool {
+    fn matches_name(&self, name: &str) -> bool {
         let whole = if is_xdstp(name) { self.xdstp.as_ref() } else { Some(&self.whole) };
         whole.is_some_and(|whole| whole.is_match(name))
     }
 
     /// Whether names with context parameters may match.
-    pub(super) fn may_have_context(&self) -> bool {
+    fn may_have_context(&self) -> bool {
         self.text.contains('?') || self.text.ends_with("**")
+    }
+
+    pub(crate) const fn regex(&self) -> &Regex {
+        &self.whole
     }
 
     /// Whether a text is as the pattern says.
@@ -173,7 +179,7 @@ impl Pattern {
     }
 
     /// Text that every match begins with.
-    pub(super) fn literal(&self) -> &str {
+    fn literal(&self) -> &str {
         self.text.split('*').next().unwrap_or_default()
     }
 }
@@ -215,6 +221,60 @@ impl Patterns {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Pattern> {
         self.0.iter()
+    }
+}
+
+/// The names of resources that a client may see. Cheap to clone; most clients may see all, which costs nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Scope(Option<Patterns>);
+
+/// Whether a segment of a name's path is `.` or `..`. A control plane that resolves these would answer with what is
+/// elsewhere than the name says, and than a pattern allows.
+fn has_dot_segments(name: &str) -> bool {
+    let path = match name.split_once('?') {
+        Some((path, _)) if is_xdstp(name) => path,
+        _ => name,
+    };
+    let mut segments = path.split('/').flat_map(|segment| segment.split("%2F"));
+    segments.any(|segment| matches!(segment, "." | ".."))
+}
+
+impl Scope {
+    /// Everything.
+    pub const ALL: Self = Self(None);
+
+    /// Everything that these patterns match.
+    pub const fn only(patterns: Patterns) -> Self {
+        Self(Some(patterns))
+    }
+
+    /// Whether nothing is left out.
+    pub const fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether a resource of this name, in its normal form, may be seen.
+    pub fn shows(&self, name: &str) -> bool {
+        let Some(patterns) = &self.0 else { return true };
+        if has_dot_segments(name) {
+            // Only a pattern that is this very name means it.
+            return patterns.iter().any(|pattern| pattern.text() == name);
+        }
+        patterns.iter().any(|pattern| pattern.matches_name(name))
+    }
+
+    /// Whether a name, in its normal form, may be asked for: it may be seen, or stands for a collection of which some
+    /// members may be.
+    pub fn allows(&self, name: &str) -> bool {
+        let Some(patterns) = &self.0 else { return true };
+        let Some(collection) = Collection::named(name) else { return self.shows(name) };
+        let prefix = collection.prefix();
+        let may_cover = |pattern: &Pattern| {
+            let literal = pattern.literal();
+            (literal.starts_with(prefix) || prefix.starts_with(literal))
+                && (!collection.has_context() || pattern.may_have_context())
+        };
+        !has_dot_segments(name) && patterns.iter().any(may_cover)
     }
 }
 

@@ -1,9 +1,18 @@
-//! Node of a client, and the features that it supports.
+//! Node of a client: the features that it supports, and the dynamic parameters that follow from it (R-DP-17).
 //!
-//! Owns the names of features and their effects.
+//! Owns the names of features, and the operator's rules for parameters. Knows nothing of requests or variants.
+//!
+//! Invariants: parameters depend only on the node, the SPIFFE ID and the rules · the bound on
+//! values bounds the input of patterns · without rules nothing is read or allocated.
+
+use std::borrow::Cow;
+
+use regex::Regex;
 
 use crate::cache::{Protocol, Role, TtlSupport};
-use crate::proto;
+use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
+use crate::proto::{self, Node};
+use crate::resource::Parameters;
 
 /// Node of the client, from its first request (R-EP-05).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -75,3 +84,103 @@ impl Features {
         }
     }
 }
+
+/// Rules for the parameters of clients that send none.
+#[derive(Clone, Debug, Default)]
+pub struct NodeParameterRules {
+    rules: Vec<Rule>,
+    max_value_bytes: usize,
+    fields: NodeFields,
+}
+
+/// Source of the value of one key.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub key: Box<str>,
+    pub from: NodeField,
+    /// Form of the text. The first group of a match is the value; without a pattern, the whole
+    /// text.
+    pub pattern: Option<Regex>,
+    /// Value if there is none, or none matches.
+    pub default: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    Found(Cow<'a, str>),
+    Default(&'a str, Missing),
+    Absent(Missing),
+}
+
+impl NodeParameterRules {
+    /// Of several rules for a key the last counts.
+    pub fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
+        let fields = NodeFields::new(rules.iter().map(|rule| &rule.from));
+        Self { rules, max_value_bytes, fields }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Parameters of a client with this claimed node and proven SPIFFE ID.
+    pub fn parameters(&self, node: &Node, spiffe_id: Option<&str>) -> Parameters {
+        if self.is_empty() {
+            return Parameters::NONE;
+        }
+        let value = |(rule, outcome)| match outcome {
+            Outcome::Found(value) => Some((rule, value)),
+            Outcome::Default(value, _) => Some((rule, Cow::Borrowed(value))),
+            Outcome::Absent(_) => None,
+        };
+        self.outcomes(node, spiffe_id)
+            .filter_map(value)
+            .map(|(rule, value): (&Rule, _)| (rule.key.clone(), value))
+            .collect()
+    }
+
+    /// Parameters from the proven SPIFFE ID alone.
+    pub(super) fn proven(&self, spiffe_id: Option<&str>) -> Parameters {
+        if spiffe_id.is_none() {
+            return Parameters::NONE;
+        }
+        let nobody = Node::default();
+        let proven = |(rule, outcome): (&Rule, _)| match outcome {
+            Outcome::Found(value) if rule.from == NodeField::SpiffeId => Some((rule.key.clone(), value)),
+            _ => None,
+        };
+        self.outcomes(&nobody, spiffe_id).filter_map(proven).collect()
+    }
+
+    pub fn outcomes<'a>(
+        &'a self,
+        node: &'a Node,
+        spiffe_id: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Rule, Outcome<'a>)> {
+        let node = self.fields.of(node, spiffe_id, self.max_value_bytes);
+        self.rules.iter().map(move |rule| {
+            let outcome = match (rule.value(&node), &rule.default) {
+                (Ok(value), _) => Outcome::Found(value),
+                (Err(missing), Some(default)) => Outcome::Default(default, missing),
+                (Err(missing), None) => Outcome::Absent(missing),
+            };
+            (rule, outcome)
+        })
+    }
+}
+
+impl Rule {
+    fn value<'a>(&self, node: &FieldReader<'a>) -> Result<Cow<'a, str>, Missing> {
+        let value = node.read(&self.from)?;
+        let Some(pattern) = &self.pattern else { return Ok(value) };
+        let group =
+            pattern.captures(&value).and_then(|groups| groups.get(1)).ok_or(Missing::NoMatch)?.range();
+        Ok(match value {
+            Cow::Borrowed(text) => Cow::Borrowed(&text[group]),
+            Cow::Owned(text) => Cow::Owned(text[group].to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,25 +13,19 @@
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
 mod client;
-mod initial_versions;
-mod node_parameters;
 mod per_stream_state;
 mod permissions;
 mod poll;
-mod poll_history;
 mod progress;
 mod session;
 mod session_config;
-mod session_error;
 mod stream_type;
 mod subscription_edit;
 
-pub use client::{Client, OBSERVER, USER_AGENT, observes};
-pub use initial_versions::{ByteCharge, Versions};
-pub use node_parameters::{NodeParameterRules, Outcome, Rule};
-pub use permissions::{HiddenCounts, Permissions};
-pub use poll::{Poll, PollPeer, PollVerdict};
-pub use poll_history::PollHistory;
+pub use client::{Client, NodeParameterRules, OBSERVER, Outcome, Rule, USER_AGENT, observes};
+pub use per_stream_state::{ByteCharge, Versions};
+pub use permissions::{Code, Denied, HiddenCounts, Permissions, SessionError};
+pub use poll::{Poll, PollHistory, PollPeer, PollVerdict};
 pub use progress::{
     Audience, ClientState, Delivery, REJECTION_TEXT, Reached, Rejection, ResourceState, TypeProgress,
     TypeView,
@@ -40,4 +34,3 @@ pub use session::flush_order::NextStep;
 pub use session::plain_ack::AckedType;
 pub use session::{Outgoing, Overdue, RequestKind, Session};
 pub use session_config::{SessionConfig, Upstream};
-pub use session_error::{Code, Denied, SessionError};

@@ -1,6 +1,7 @@
-//! Requests that a peer may make, by the operator's rules.
+//! Requests that a peer may make, and refusals of others.
 //!
-//! Owns the rules for one kind of peer, and the checks. Knows nothing of identities.
+//! Owns the operator's rules for one kind of peer, the checks, and the messages and codes of all refusals. Knows nothing of
+//! identities.
 //!
 //! Invariants: a hidden name is answered as one that does not exist, never otherwise · a client's
 //! claims decide nothing before they are checked · without rules nothing is checked.
@@ -8,8 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::client::Client;
-use super::session_error::{Denied, SessionError, clip};
-use crate::cache::{ClientScope, ParameterView, Subscription};
+use crate::cache::{ClientScope, FellBehindError, ParameterView, StoreLimitError, Subscription};
+use crate::group_table::GroupLimitError;
+use crate::limit::Limit;
+use crate::node_group::NoGroupError;
+use crate::resource::wire::MalformedError;
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
 /// Permissions of a peer. `None` or empty restricts nothing.
@@ -119,5 +123,112 @@ impl std::ops::AddAssign for HiddenCounts {
     fn add_assign(&mut self, other: Self) {
         self.names += other.names;
         self.wildcards += other.wildcards;
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SessionError {
+    pub code: Code,
+    /// For the peer's log.
+    pub message: String,
+    pub denied: Option<Denied>,
+    pub limit: Option<Limit>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    InvalidArgument,
+    PermissionDenied,
+    ResourceExhausted,
+    /// Nothing to send, or not to this stream; a retry, or another server, may help.
+    Unavailable,
+}
+
+impl SessionError {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), denied: None, limit: None }
+    }
+
+    pub(super) const fn over(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
+        Self { denied: Some(denied), ..Self::new(Code::PermissionDenied, message) }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    pub(super) fn exhausted(message: impl Into<String>) -> Self {
+        Self::new(Code::ResourceExhausted, message)
+    }
+
+    /// Nothing is known and the origin does not answer (R-Relay-07).
+    pub(super) fn cold(unavailable_reason: &str) -> Self {
+        let message = format!("nothing is cached yet and {unavailable_reason}; try another server or again");
+        Self::new(Code::Unavailable, message)
+    }
+}
+
+impl From<FellBehindError> for SessionError {
+    fn from(behind: FellBehindError) -> Self {
+        Self::new(Code::Unavailable, behind.to_string())
+    }
+}
+
+impl From<StoreLimitError> for SessionError {
+    fn from(full: StoreLimitError) -> Self {
+        let limit = match full {
+            StoreLimitError::Types(_) => Limit::Types,
+            StoreLimitError::ParameterSets(_) => Limit::ParameterSets,
+        };
+        Self::exhausted(full.to_string()).over(limit)
+    }
+}
+
+impl From<NoGroupError> for SessionError {
+    fn from(refusal: NoGroupError) -> Self {
+        Self::denied(Denied::Group, refusal.to_string())
+    }
+}
+
+impl From<GroupLimitError> for SessionError {
+    fn from(full: GroupLimitError) -> Self {
+        Self::exhausted(full.to_string()).over(Limit::Groups)
+    }
+}
+
+/// Start of a peer's text, for a message or the log.
+pub(super) fn clip(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+        None => text.to_owned(),
+    }
+}
+
+impl From<MalformedError> for SessionError {
+    fn from(_: MalformedError) -> Self {
+        Self::invalid("the request is not a proto3 message")
+    }
+}
+
+crate::labelled! {
+    /// Part of a request that the operator's rules deny.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Denied {
+        Peer = "peer",
+        NodeId = "node_id",
+        Cluster = "cluster",
+        Type = "type",
+        /// Secrets, for a peer without proven identity.
+        Secret = "secret",
+        /// Dynamic parameters, sent or given.
+        Parameters = "parameters",
+        Group = "group",
     }
 }

@@ -1,8 +1,10 @@
-//! One long poll of one client (R-REST-05).
+//! One long poll of one client (R-REST-05), and the memory of polls between two requests.
 //!
 //! Owns what a poll asks for, the version it offers, how long it may be held, and its outcome. Like
 //! a [`Session`](super::Session) it works that out when asked, from its cohort. It has no position,
-//! because it ends with its answer.
+//! because it ends with its answer. REST-JSON has neither nonces nor rejections, so two facts must
+//! outlive a poll: the version sent, so that a rejected one is not sent again at once (R-REST-08),
+//! and the start of the wait for names, so that short polls wait no longer than a long one.
 //!
 //! Invariants:
 //! - It is answered with everything it asked for, and only if that differs from the offered
@@ -10,21 +12,24 @@
 //! - Unknown names are never answered: an empty answer would delete what the client runs
 //!   (R-REST-09).
 //! - It ends at its deadline in any case.
+//! - The memory is bounded by [`LIMIT`] and by time. A forgotten poll costs time, never correctness.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::{self, Xxh3};
+
 use super::client::Client;
-use super::permissions::HiddenCounts;
-use super::poll_history::{DeliveredVersion, OfferedVersion, PollHistory, PollKey, PollRecord};
+use super::permissions::{HiddenCounts, SessionError};
 use super::progress::Audience;
-use super::session_config::Upstream;
-use super::session_config::{SessionConfig, only_type};
-use super::session_error::SessionError;
+use super::session_config::{SessionConfig, Upstream, only_type};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
     Cache, Completeness, Membership, ParameterView, Protocol, SetContents, SetState, SetVersion,
-    StreamProfile, Subscription, TtlSupport, WakeHandle,
+    StreamProfile, Subscription, TtlSupport, TypeCache, WakeHandle,
 };
 use crate::pool::Tenant;
 use crate::proto;
@@ -273,6 +278,7 @@ impl Poll {
             now >= self.waits_since + self.rules.settle
         }
     }
+
     /// How complete the wildcard set must be.
     fn needed(&self) -> Completeness {
         match self.offered {
@@ -287,5 +293,140 @@ impl Poll {
         let unanswered_from =
             self.membership.of().unanswered_from(self.waits_since, self.rules.longest_silence());
         unanswered_from.filter(|_| upstream == Upstream::Answering)
+    }
+}
+
+const LIMIT: usize = 1 << 16;
+/// Longest pause between two polls of a client. With a longer `refresh_delay`, rejected versions
+/// are rare anyway.
+const TTL: Duration = Duration::from_secs(30);
+
+/// Hash of the peer's address, node id, node group's cache, type and names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PollKey(u128);
+
+impl PollKey {
+    /// Key of a peer with this `node.id` and store.
+    pub(super) fn new(peer: &[u8], node_id: &str, of: &TypeCache, subscription: &Subscription) -> Self {
+        let mut hasher = Xxh3::new();
+        let mut part = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        part(peer);
+        part(node_id.as_bytes());
+        part(&of.cache().to_le_bytes());
+        part(of.type_url().as_str().as_bytes());
+        part(&[subscription.wildcard.into()]);
+        subscription.names().iter().for_each(|name| part(name.as_str().as_bytes()));
+        for (name, parameters) in subscription.locators().into_iter().flatten() {
+            part(name.as_str().as_bytes());
+            parameters.iter().flat_map(|(key, value)| [key, value]).for_each(|text| part(text.as_bytes()));
+        }
+        Self(hasher.digest128())
+    }
+}
+
+/// Version that a client says it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfferedVersion {
+    Nothing,
+    Version(SetVersion),
+    /// Hash of another server's version.
+    Foreign(u64),
+}
+
+impl OfferedVersion {
+    pub(super) fn read(version_info: &str) -> Self {
+        match version_info {
+            "" => Self::Nothing,
+            text => SetVersion::parse(text)
+                .map_or_else(|| Self::Foreign(xxh3::xxh3_64(text.as_bytes())), Self::Version),
+        }
+    }
+}
+
+/// Version sent, and the version that the request offered. A client that offers it again for the
+/// same names rejected the sent version or never got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeliveredVersion {
+    pub(super) version: SetVersion,
+    pub(super) over: OfferedVersion,
+}
+
+/// Facts about a poll from the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PollRecord {
+    delivered: Option<DeliveredVersion>,
+    /// Start of the wait for unknown names, if it goes on.
+    waits_since: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub struct PollHistory(Mutex<PollRecords>);
+
+#[derive(Debug, Default)]
+struct PollRecords {
+    past: HashMap<PollKey, (Instant, PollRecord)>,
+    /// Times of records, oldest first; entries may be outdated.
+    order: VecDeque<(Instant, PollKey)>,
+}
+
+impl PollHistory {
+    fn recall(&self, key: PollKey, now: Instant) -> PollRecord {
+        let records = self.0.lock();
+        let fresh = records.past.get(&key).filter(|(at, _)| now < *at + TTL);
+        fresh.map(|(_, past)| *past).unwrap_or_default()
+    }
+
+    fn remember(&self, key: PollKey, past: PollRecord, now: Instant) {
+        let mut records = self.0.lock();
+        let PollRecords { past: known, order } = &mut *records;
+        while let Some((at, oldest)) = order.front().copied()
+            && (order.len() >= LIMIT || now >= at + TTL)
+        {
+            order.pop_front();
+            if known.get(&oldest).is_some_and(|(newest, _)| *newest == at) {
+                known.remove(&oldest);
+            }
+        }
+        known.insert(key, (now, past));
+        order.push_back((now, key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_polls_is_bounded_in_number_and_in_time() {
+        let (poll_history, start) = (PollHistory::default(), Instant::now());
+        let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
+        let at = |number: usize| start + Duration::from_micros(number as u64);
+        for number in 0..2 * LIMIT {
+            poll_history.remember(PollKey(number as u128 % 100_000), past, at(number));
+        }
+        let sizes = || {
+            let records = poll_history.0.lock();
+            (records.past.len(), records.order.len())
+        };
+        assert!(sizes().0 <= LIMIT && sizes().1 <= LIMIT);
+        let newest = PollKey((2 * LIMIT as u128 - 1) % 100_000);
+        assert_eq!(poll_history.recall(newest, at(2 * LIMIT)), past);
+        let late = at(2 * LIMIT) + TTL;
+        assert_eq!(poll_history.recall(newest, late), PollRecord::default());
+        poll_history.remember(PollKey(0), past, late);
+        assert_eq!(sizes(), (1, 1));
+    }
+
+    #[test]
+    fn a_memory_that_is_renewed_stays() {
+        let (poll_history, start) = (PollHistory::default(), Instant::now());
+        let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
+        poll_history.remember(PollKey(1), past, start);
+        poll_history.remember(PollKey(1), past, start + TTL / 2);
+        poll_history.remember(PollKey(2), past, start + TTL);
+        assert_eq!(poll_history.recall(PollKey(1), start + TTL), past);
     }
 }

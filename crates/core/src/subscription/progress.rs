@@ -73,46 +73,24 @@ pub struct Rejection {
     to: Position,
 }
 
-/// State of a client for one type. If several apply, the first counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClientState {
-    /// It rejected a response and accepted nothing in its place since.
-    Rejected,
-    /// It was sent nothing yet, and brought nothing along.
-    Waiting,
-    /// It has not answered the newest response.
-    Unacked,
-    /// It was not sent something newer.
-    Behind,
-    /// It was sent nothing yet, and runs earlier resources of unknown age.
-    Resuming,
-    /// It has accepted everything, and the rollout guard keeps it on an earlier state than the control plane's.
-    HeldBack,
-    /// It has accepted everything.
-    Synced,
-}
-
-impl ClientState {
-    pub const ALL: [Self; 7] = [
-        Self::Rejected,
-        Self::Waiting,
-        Self::Unacked,
-        Self::Behind,
-        Self::Resuming,
-        Self::HeldBack,
-        Self::Synced,
-    ];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Waiting => "waiting",
-            Self::Unacked => "unacked",
-            Self::Behind => "behind",
-            Self::Resuming => "resuming",
-            Self::HeldBack => "held_back",
-            Self::Synced => "synced",
-        }
+crate::labelled! {
+    /// State of a client for one type. If several apply, the first counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ClientState {
+        /// It rejected a response and accepted nothing in its place since.
+        Rejected = "rejected",
+        /// It was sent nothing yet, and brought nothing along.
+        Waiting = "waiting",
+        /// It has not answered the newest response.
+        Unacked = "unacked",
+        /// It was not sent something newer.
+        Behind = "behind",
+        /// It was sent nothing yet, and runs earlier resources of unknown age.
+        Resuming = "resuming",
+        /// It has accepted everything, and the rollout guard keeps it on an earlier state than the control plane's.
+        HeldBack = "held_back",
+        /// It has accepted everything.
+        Synced = "synced",
     }
 }
 

@@ -6,19 +6,15 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-mod delta_request;
 pub(super) mod flush_order;
-mod observer;
 pub(super) mod plain_ack;
+mod requests;
 mod route_guard;
-mod sotw_request;
-mod unaccepted_removals;
 
 use super::client::{Client, Features, USER_AGENT};
-use super::permissions::HiddenCounts;
+use super::permissions::{HiddenCounts, SessionError};
 use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
-use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use super::stream_type::ack_gate::Answered;
 use crate::cache::{
@@ -69,21 +65,14 @@ pub struct Outgoing {
     pub overdue: Option<Overdue>,
 }
 
-/// ACK that a response waits for, so that no request fails at the client (make before break).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overdue {
-    /// ACK of clusters, for which routes wait.
-    Clusters,
-    /// ACK of routes, for which removals wait.
-    Routes,
-}
-
-impl Overdue {
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Clusters => "clusters",
-            Self::Routes => "routes",
-        }
+crate::labelled! {
+    /// ACK that a response waits for, so that no request fails at the client (make before break).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Overdue {
+        /// ACK of clusters, for which routes wait.
+        Clusters = "clusters",
+        /// ACK of routes, for which removals wait.
+        Routes = "routes",
     }
 }
 
@@ -120,7 +109,7 @@ pub struct Session {
     /// Type whose response the transport has not taken.
     pub(super) unflushed: Option<usize>,
     /// Generation of clusters that the client had accepted before its unanswered responses. `None`
-    /// if its routes may lead to other clusters. See [`unaccepted_removals`].
+    /// if its routes may lead to other clusters. See [`route_guard`].
     accepted_clusters: Option<Generation>,
     /// Clusters that were missing when routes to them were sent. They may have come since, and be
     /// in use before their ACK.
@@ -221,11 +210,7 @@ impl Session {
     }
 
     /// `None` before the first request.
-    pub fn client(&self) -> Option<&Client> {
-        self.client.as_deref()
-    }
-
-    pub const fn shared_client(&self) -> Option<&Arc<Client>> {
+    pub const fn client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
     }
 
@@ -287,20 +272,12 @@ impl Session {
         }
     }
 
-    pub(super) const fn is_one_shot(&self) -> bool {
-        self.one_shot
-    }
-
     pub(super) fn find(&self, type_url: &TypeUrl) -> Option<usize> {
         self.types.iter().position(|state| state.membership.of().type_url() == type_url)
     }
 
     pub(super) fn clusters(&self) -> Option<&StreamType> {
         self.types.iter().find(|state| state.kind == Kind::Cluster)
-    }
-
-    pub(super) fn state(&mut self, at: usize) -> &mut StreamType {
-        &mut self.types[at]
     }
 
     pub(super) fn insert(&mut self, state: StreamType) {

@@ -7,10 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{Client, is_grpc};
-use super::node_parameters::NodeParameterRules;
-use super::permissions::Permissions;
-use super::session_error::{Denied, SessionError, clip};
+use super::client::{Client, NodeParameterRules, is_grpc};
+use super::permissions::{Denied, Permissions, SessionError, clip};
 use crate::cache::{Cache, Claim, ClientScope, Protocol, Subscription, Track, TypeCache};
 use crate::limit::Limit;
 use crate::pool::Tenant;

@@ -1,16 +1,14 @@
 //! State of one type on one stream, and the evaluation of its next update.
 
-pub(super) mod ack_gate;
-pub(super) mod resource_errors;
-mod resource_waits;
-mod resubscribe;
-mod resumed_versions;
-
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
+
+pub(super) mod ack_gate;
+mod resource_waits;
+mod resubscribe;
 
 use super::per_stream_state::{Guard, PerStreamState, ResumedVersions, Unjudged};
 use super::session_config::{SessionConfig, Upstream};
@@ -128,13 +126,13 @@ impl StreamType {
     }
 
     pub(super) fn own(&self) -> &PerStreamState {
-        static NONE: PerStreamState = PerStreamState::NONE;
+        static NONE: LazyLock<PerStreamState> = LazyLock::new(PerStreamState::default);
         self.own.as_deref().unwrap_or(&NONE)
     }
 
     /// Call [`trim`](Self::trim) after removing something.
     pub(super) fn own_mut(&mut self) -> &mut PerStreamState {
-        self.own.get_or_insert_with(|| Box::new(PerStreamState::NONE))
+        self.own.get_or_insert_default()
     }
 
     /// Frees empty per-stream state.

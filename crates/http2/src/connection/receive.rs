@@ -4,14 +4,12 @@ use std::time::Instant;
 
 use http::request;
 
-use super::super::frame::{self, Head, Kind, flag};
-use super::super::headers::{Fields, HeadError};
-use super::super::min_rate::MinRate;
-use super::super::settings;
-use super::super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
-use super::super::{ConnectionError, PREFACE, Reason};
-use super::arriving::{Block, Phase};
-use super::{Connection, Shutdown};
+use super::{Block, Connection, Phase, Shutdown};
+use crate::frame::{self, Head, Kind, flag};
+use crate::headers::{Fields, HeadError};
+use crate::rates::MinRate;
+use crate::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
+use crate::{ConnectionError, PREFACE, Reason};
 
 /// Most bytes of the header blocks of all unanswered requests: a few bytes can stand for a large
 /// block (RFC 7541, section 7.3).
@@ -20,6 +18,10 @@ const HEADS: usize = 1 << 20;
 /// into two.
 const MAX_CONTINUATIONS: u32 = 8;
 
+const NO_PREFACE: ConnectionError =
+    ConnectionError::new(Reason::Protocol, "the preface is not that of HTTP/2");
+const UNDECODABLE: ConnectionError =
+    ConnectionError::new(Reason::Compression, "a header block that cannot be decoded");
 const TOO_MUCH: ConnectionError =
     ConnectionError::new(Reason::EnhanceYourCalm, "too many frames that do no work");
 
@@ -29,7 +31,7 @@ impl<X: StreamHandler> Connection<X> {
     /// # Errors
     ///
     /// If the peer violates the protocol in a way that ends the connection.
-    pub(in super::super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
         now: Instant,
@@ -63,10 +65,10 @@ impl<X: StreamHandler> Connection<X> {
     ) -> Result<&'a [u8], ConnectionError> {
         if self.arriving.phase == Phase::Preface {
             let Some((preface, rest)) = bytes.split_first_chunk() else {
-                return if PREFACE.starts_with(bytes) { Ok(bytes) } else { Err(no_preface()) };
+                return if PREFACE.starts_with(bytes) { Ok(bytes) } else { Err(NO_PREFACE) };
             };
             if preface != PREFACE {
-                return Err(no_preface());
+                return Err(NO_PREFACE);
             }
             self.arriving.phase = Phase::Settings;
             bytes = rest;
@@ -122,7 +124,7 @@ impl<X: StreamHandler> Connection<X> {
                 self.check_not_idle(head.stream)?;
                 match self.find(head.stream) {
                     Some(at) => self.remove(at),
-                    None => self.forget_reset(head.stream),
+                    None => self.resets.retain(|reset| *reset != head.stream),
                 }
                 Ok(())
             }
@@ -231,10 +233,9 @@ impl<X: StreamHandler> Connection<X> {
             depends_on_itself = frame::number(priority) == head.stream;
             fragment = rest;
         }
-        let (stream, end_stream) = (head.stream, head.has(flag::END_STREAM));
         let mut block = Block {
-            stream,
-            end_stream,
+            stream: head.stream,
+            end_stream: head.has(flag::END_STREAM),
             depends_on_itself,
             fragment: Vec::new(),
             continuations: 0,
@@ -279,7 +280,7 @@ impl<X: StreamHandler> Connection<X> {
         open: &mut impl FnMut(u32, request::Parts) -> X,
     ) -> Result<(), ConnectionError> {
         let mut fields = Fields::new(self.limits.max_head_bytes);
-        self.decoder.decode(block, |name, value| fields.add(name, value)).map_err(|_| undecodable())?;
+        self.decoder.decode(block, |name, value| fields.add(name, value)).map_err(|_| UNDECODABLE)?;
         if depends_on_itself {
             // RFC 7540, section 5.3.1.
             fields.refuse();
@@ -313,7 +314,7 @@ impl<X: StreamHandler> Connection<X> {
                 return self.spend_on_head(now, block.len());
             }
         };
-        self.begin();
+        self.idle = None;
         self.heads += request.size;
         let mut handler = open(id, request.parts);
         if end_stream {
@@ -381,7 +382,7 @@ impl<X: StreamHandler> Connection<X> {
         if by != 0 {
             // A single window beyond the maximum ends the connection with all streams.
             if !self.streams.iter_mut().all(|stream| stream.send_window.widen(by)) {
-                return Err(settings::window_too_large());
+                return Err(frame::window_too_large());
             }
             self.unblock(now);
         }
@@ -397,7 +398,7 @@ impl<X: StreamHandler> Connection<X> {
                 return Err(zero);
             }
             if !self.send_window.widen(i64::from(by)) {
-                return Err(settings::window_too_large());
+                return Err(frame::window_too_large());
             }
             self.unblock(now);
             return Ok(());
@@ -427,12 +428,4 @@ impl<X: StreamHandler> Connection<X> {
             self.schedule(id);
         }
     }
-}
-
-const fn no_preface() -> ConnectionError {
-    ConnectionError::new(Reason::Protocol, "the preface is not that of HTTP/2")
-}
-
-const fn undecodable() -> ConnectionError {
-    ConnectionError::new(Reason::Compression, "a header block that cannot be decoded")
 }

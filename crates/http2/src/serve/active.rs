@@ -11,12 +11,12 @@ use bytes::Bytes;
 use http::{Request, Response, request};
 use http_body::Body;
 
-use super::super::Reason;
-use super::super::connection::Connection;
-use super::super::request_body::{RequestBody, RequestBuffer};
-use super::super::stream::StreamHandler;
-use super::super::wakers::StreamWaker;
-use super::super::write_buffer::Batch;
+use crate::Reason;
+use crate::connection::Connection;
+use crate::request_body::{RequestBody, RequestBuffer};
+use crate::stream::StreamHandler;
+use crate::wakers::StreamWaker;
+use crate::write_buffer::Batch;
 
 #[derive(Debug)]
 pub(super) struct ActiveStream<B> {

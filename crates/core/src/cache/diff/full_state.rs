@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::super::cohort::Tally;
 use super::super::entry::VisibleState;
-use super::super::tally::Tally;
 use super::super::update::{OwedItems, Update};
 use super::{Diff, ErrorEntries};
 use crate::resource::{Name, Resource};

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use super::super::Generation;
 use super::super::entry::{Entry, VisibleState};
 use super::super::segments::Segment;
-use super::super::stream_profile::{Protocol, TtlSupport};
-use super::super::subscription::VisibleEntry;
+use super::super::subscription::{Protocol, TtlSupport, VisibleEntry};
 use super::super::update::{Element, OwedItems, Update};
 use super::{Diff, News};
 use crate::resource::{Constraints, Name, NameForm, Resource, resource_name, wire};
+
 impl Diff<'_> {
     /// When an entry last changed for a client, and its place in that order.
     pub(super) fn stamps(&self, entry: &Entry, visible: &VisibleEntry<'_>) -> (Generation, Generation) {

@@ -1,8 +1,7 @@
 //! TTLs of an entry in both of its views.
 
 use super::super::Generation;
-use super::super::lease::{Lease, LeaseHistory, LeaseRecord, LeaseRenewal, Leases};
-use super::super::view::View;
+use super::super::view_leases::{Lease, LeaseHistory, LeaseRecord, LeaseRenewal, Leases, View};
 use super::{Entry, Named};
 
 impl Entry {

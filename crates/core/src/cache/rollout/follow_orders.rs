@@ -1,6 +1,6 @@
 //! Effect of operators' orders on the trial, the waiting changes and both tracks.
 //!
-//! Owns what each order does. The next decision follows an order, as stores move only then.
+//! The next decision follows an order, as stores move only then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::super::change::{Change, Op};
 use super::super::parameter_view::Track;
 use super::super::snapshot::Draft;
-use super::super::view::View;
+use super::super::view_leases::View;
 use super::orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 use super::track_ops::{self, Moment, Move, StoreKey, Stores};
 use super::trial::Place;

@@ -1,7 +1,7 @@
 //! Orders of operators, and those that stand.
 //!
-//! Owns the types on hold, and the content that clients do not get. An order keeps clients on an earlier state until it is
-//! released, or until the origin replaces the content that it is about. Knows no clock: an order brings its time.
+//! An order keeps clients on an earlier state until it is released, or until the origin replaces the content that it is about.
+//! Knows no clock: an order brings its time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,22 +57,12 @@ pub struct StandingOrder {
     pub note: Note,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrderKind {
-    Hold,
-    Discard,
-    Restore,
-}
-
-impl OrderKind {
-    pub const ALL: [Self; 3] = [Self::Hold, Self::Discard, Self::Restore];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Hold => "hold",
-            Self::Discard => "discard",
-            Self::Restore => "restore",
-        }
+crate::labelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum OrderKind {
+        Hold = "hold",
+        Discard = "discard",
+        Restore = "restore",
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::change::{Completeness, Op};
 use super::super::entry::{Entry, Named, VisibleState};
 use super::super::parameter_view::Track;
 use super::super::snapshot::Snapshot;
-use super::super::view::View;
+use super::super::view_leases::View;
 use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
 
 /// Store of a type, by its parameters.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::super::Generation;
+use super::super::entry::Entry;
+use super::super::position::Position;
+use super::super::subscription::Subscription;
 use super::Snapshot;
-use crate::cache::Generation;
-use crate::cache::entry::Entry;
-use crate::cache::position::Position;
-use crate::cache::subscription::Subscription;
 use crate::resource::Name;
 
 impl Snapshot {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::cache::change::{Change, Op};
     use crate::cache::fixture::resource;
-    use crate::cache::view::View;
+    use crate::cache::view_leases::View;
     use crate::cache::{Cache, Limits};
     use crate::resource::{Kind, TypeUrl};
 

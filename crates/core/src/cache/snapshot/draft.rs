@@ -9,11 +9,12 @@ use std::time::Instant;
 use super::super::Generation;
 use super::super::change::{Change, Op, Resend};
 use super::super::entry::{Entry, Ghost, Named, VisibleState};
-use super::super::lease::Lease;
 use super::super::origin_error::OriginError;
-use super::super::view::View;
+use super::super::view_leases::Lease;
+use super::super::view_leases::View;
 use super::{Snapshot, Touch};
 use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
+
 pub(in crate::cache) struct Draft<'a> {
     snapshot: Snapshot,
     from: Generation,

@@ -1,15 +1,15 @@
-//! Entries in the order of their last change: persistent, and cut into chunks.
+//! Entries in the order of their last change, and the names that were forgotten.
 //!
-//! The key is an entry's [position](Entry::position). Most inserts go to the end and fill each chunk; a tree
-//! would be half empty, one per node group.
+//! The order is persistent, and cut into chunks. Its key is an entry's [position](Entry::position). Most inserts go to the end
+//! and fill each chunk; a tree would be half empty, one per node group.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::cache::Generation;
-use crate::cache::entry::Entry;
+use super::super::Generation;
+use super::super::entry::Entry;
 use crate::resource::Name;
 
 /// Most entries of a chunk.

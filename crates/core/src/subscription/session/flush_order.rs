@@ -1,4 +1,7 @@
 //! Next message of a stream, across its types (R-ADS-01 to R-ADS-03).
+//!
+//! Owns also when a stream ends that only observes (`deltafan get` at a relay). It gets what the relay holds and requests
+//! nothing upstream, so it would wait for ever for resources that no client wants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,10 +10,10 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::super::client::is_grpc;
+use super::super::permissions::{Code, SessionError};
 use super::super::session_config::Upstream;
-use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending, StreamType};
-use super::unaccepted_removals::UnacceptedRemovals;
+use super::route_guard::{Deadline, UnacceptedRemovals};
 use super::{Outgoing, Overdue, Session};
 use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
@@ -43,16 +46,6 @@ enum Decision {
 impl From<NextStep> for Decision {
     fn from(next: NextStep) -> Self {
         Self::Rest(next)
-    }
-}
-
-/// Earliest time at which something may change by itself.
-#[derive(Debug, Default)]
-pub(in crate::subscription) struct Deadline(Option<Instant>);
-
-impl Deadline {
-    pub(in crate::subscription) fn not_after(&mut self, moment: Instant) {
-        self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
     }
 }
 
@@ -102,8 +95,7 @@ impl Session {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
             return NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
         }
-        let moment =
-            EvaluationInput { now, upstream, one_shot: self.is_one_shot(), is_relay: self.is_relay() };
+        let moment = EvaluationInput { now, upstream, one_shot: self.one_shot, is_relay: self.is_relay() };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return NextStep::Wait(Some(now)).into(),
@@ -493,5 +485,32 @@ impl Session {
         // Through the wildcard the client may hold another version.
         let present = |name: &Name| snapshot.by_name(name.as_str()).present();
         eds.owe_endpoints(answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()));
+    }
+}
+
+/// Time by which resources of other views are filled in (see
+/// [`Writer::fill`](crate::cache::Writer::fill)).
+const FILLED: Duration = Duration::from_millis(500);
+
+const NOT_HELD: &str = "the relay holds no answer to all of this: no client of it asks for it, or the control plane has not \
+    answered yet; subscribe as a client to have the control plane asked (--subscribe)";
+
+impl Session {
+    /// Next step of an observer with nothing left to send.
+    pub(in crate::subscription) fn observer_step(
+        &self,
+        pending: &[Pending],
+        now: Instant,
+    ) -> Option<NextStep> {
+        let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
+        if self.role != Role::Observer || !pending.iter().all(waits) {
+            return None;
+        }
+        let ends = self.types.iter().map(|state| state.asked).max()? + FILLED;
+        if now < ends {
+            return Some(NextStep::Wait(Some(ends)));
+        }
+        let session_error = || SessionError::new(Code::Unavailable, NOT_HELD);
+        self.types.iter().any(StreamType::lacks).then(|| NextStep::Close(session_error()))
     }
 }

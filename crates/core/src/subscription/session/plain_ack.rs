@@ -65,7 +65,7 @@ impl Session {
         let answer = Answer::read(self.profile.protocol, message)?;
         let at = self.find_text(answer.type_url.unwrap_or_default())?;
         let protocol = self.profile.protocol;
-        let state = self.state(at);
+        let state = &mut self.types[at];
         let asks_nothing = match protocol {
             Protocol::Delta => answer.names.is_empty(),
             Protocol::Sotw => lists_the_same(state, &answer.names),

@@ -1,14 +1,18 @@
-//! State of a poll's subscription at one moment.
+//! Versions of whole sets, which clients name when they ask again.
 //!
-//! A poll sends the version of the set that it holds, and gets the whole set if that differs (R-REST-04,
-//! R-REST-07). Its cohort computes the version once per change. Invariant: the version depends only on type,
-//! subscription and visible resources, not on order, generations or history.
+//! A poll sends the version of the set that it holds, and gets the whole set if that differs (R-REST-04, R-REST-07). A
+//! state-of-the-world client that returns names its last accepted wildcard set by digest (`version_info`, R-Relay-11).
+//! [`EarlierStates`] says when the set had it, so what went since. [`DoubtedStates`] has digests whose clients may hold
+//! something else. Owns how many are remembered per store.
+//!
+//! Invariant: a version depends only on type, subscription and visible resources, not on order, generations or history.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Generation;
@@ -26,6 +30,13 @@ impl SetVersion {
     /// Its bits. The hash has no secret: a client may produce any version.
     pub const fn bits(self) -> u128 {
         self.0
+    }
+
+    /// Reads only what [`Display`](fmt::Display) writes, not other spellings of the number.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_written = text.len() == 32 && text.bytes().all(is_hex);
+        u128::from_str_radix(text, 16).ok().filter(|_| is_written).map(Self)
     }
 
     fn of(type_url: &TypeUrl, subscription: &Subscription, found: u128) -> Self {
@@ -60,23 +71,6 @@ impl fmt::Display for SetVersion {
 impl fmt::Debug for SetVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// The text is no version that a relay gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForeignVersionError;
-
-impl FromStr for SetVersion {
-    type Err = ForeignVersionError;
-
-    /// Reads only what [`Display`](fmt::Display) writes, not other spellings of the number.
-    fn from_str(text: &str) -> Result<Self, ForeignVersionError> {
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != 32 || !text.bytes().all(is_hex) {
-            return Err(ForeignVersionError);
-        }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| ForeignVersionError)
     }
 }
 
@@ -181,6 +175,63 @@ fn for_each_visible<'s>(
     });
 }
 
+/// Remembered states, at most 4 KiB per store: two minutes of clusters that change each second.
+const EARLIER_STATES: usize = 128;
+
+/// The newest states before the current one.
+///
+/// Example: the set is `{a, b}` up to generation 4, and `{a, c}` up to 9. A client with the digest of the first
+/// is at 4: it is sent `a`, `c` and, until its routes have left it, `b`.
+#[derive(Debug, Default)]
+pub(super) struct EarlierStates(Mutex<VecDeque<(u128, Generation)>>);
+
+impl EarlierStates {
+    /// Records that the set had this digest up to `until`.
+    pub(super) fn record(&self, digest: u128, until: Generation) {
+        let mut states = self.0.lock();
+        if states.len() == EARLIER_STATES {
+            states.pop_front();
+        }
+        states.push_back((digest, until));
+    }
+
+    /// Last generation at which an earlier set had this digest.
+    pub(super) fn find(&self, digest: u128) -> Option<Generation> {
+        self.0.lock().iter().rev().find(|(earlier, _)| *earlier == digest).map(|(_, until)| *until)
+    }
+}
+
+/// Remembered states, at most 1 KiB per store.
+const DOUBTED_STATES: usize = 64;
+
+/// States of clients that rejected a later one. An Envoy applies the good part of a rejected response, but
+/// names the state before it.
+///
+/// Example: an Envoy accepted `{a: 1}` and rejected `{a: 2, b}`, of which it runs `a: 2`. The control plane
+/// goes back to `{a: 1}` while it is away. It returns with the digest of `{a: 1}`, and must be sent that
+/// nevertheless.
+#[derive(Debug, Default)]
+pub(super) struct DoubtedStates(Mutex<VecDeque<u128>>);
+
+impl DoubtedStates {
+    pub(super) fn record(&self, digest: u128) {
+        let mut states = self.0.lock();
+        // A fleet rejects together: most were recorded just now.
+        if states.back() == Some(&digest) {
+            return;
+        }
+        states.retain(|other| *other != digest);
+        if states.len() == DOUBTED_STATES {
+            states.pop_front();
+        }
+        states.push_back(digest);
+    }
+
+    pub(super) fn contains(&self, digest: u128) -> bool {
+        self.0.lock().contains(&digest)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,10 +252,36 @@ mod tests {
     #[test]
     fn a_version_is_read_as_it_is_written_and_in_no_other_form() {
         let version = SetVersion(0xab);
-        assert_eq!(version.to_string().parse(), Ok(version));
+        assert_eq!(SetVersion::parse(&version.to_string()), Some(version));
         for other in ["", "ab", "v7", "+00000000000000000000000000000ab", "000000000000000000000000000000AB"]
         {
-            assert_eq!(other.parse::<SetVersion>(), Err(ForeignVersionError), "{other}");
+            assert_eq!(SetVersion::parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_newest_earlier_states_are_remembered_each_with_its_last_generation() {
+        let (states, mut last) = (EarlierStates::default(), Generation::ZERO);
+        let mut at = Vec::new();
+        for number in 0..=EARLIER_STATES {
+            last = last.next();
+            at.push(last);
+            states.record(number as u128, last);
+        }
+        assert_eq!(states.find(0), None);
+        assert_eq!(states.find(1), Some(at[1]));
+        last = last.next();
+        states.record(7, last);
+        assert_eq!(states.find(7), Some(last));
+    }
+
+    #[test]
+    fn the_newest_doubted_states_are_remembered() {
+        let states = DoubtedStates::default();
+        (0..=DOUBTED_STATES as u128).for_each(|digest| states.record(digest));
+        assert!(!states.contains(0) && states.contains(1));
+        states.record(1);
+        states.record(0);
+        assert!(states.contains(0) && states.contains(1) && !states.contains(2));
     }
 }

@@ -1,4 +1,4 @@
-//! TTLs of cached resources, and when clients got them.
+//! The relay's two views of a name, and the TTLs in each with the time when clients got them.
 //!
 //! Owns the last two TTLs of a name per view, each with its generation. Knows no clock and removes nothing.
 //!
@@ -10,7 +10,18 @@
 use std::time::{Duration, Instant};
 
 use super::Generation;
-use super::view::View;
+
+/// Subscription through which the relay holds a resource (R-Relay-03).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum View {
+    /// As a member of the wildcard set.
+    Wildcard,
+    Named,
+}
+
+impl View {
+    pub const ALL: [Self; 2] = [Self::Wildcard, Self::Named];
+}
 
 /// Tolerance: a TTL sent at most this long ago counts as sent now.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);

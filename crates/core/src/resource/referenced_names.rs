@@ -1,14 +1,37 @@
-//! Clusters that routes name.
+//! Names of other resources that a body has: endpoints of a cluster, clusters of routes.
 //!
-//! Owns where a RouteConfiguration or a VirtualHost has them: in `cluster` and `weighted_clusters`
-//! of an action. Not those of mirrors, nor those chosen by a header, a plugin or a matcher tree. A
-//! malformed body has none.
+//! The relay reads nothing else of a body. Clients reject a malformed one, not the relay (R-Up-14).
 
-use super::wire::{self, Field};
-use super::{Kind, Name, Resource};
+use super::wire::{self, Field, Value};
+use super::{Kind, Name};
 
-/// In order, perhaps repeated.
-pub fn clusters_in_routes(kind: Kind, resource: &Resource) -> Vec<Name> {
+/// `eds_cluster_config.service_name` of a cluster, else its own name.
+pub(super) fn eds_service(kind: Kind, any: &[u8]) -> Option<Name> {
+    const CLUSTER_NAME: u32 = 1;
+    const CLUSTER_TYPE: u32 = 2;
+    const CLUSTER_EDS_CONFIG: u32 = 3;
+    const EDS: u64 = 3;
+    const EDS_SERVICE_NAME: u32 = 2;
+
+    let last = |message, number| {
+        wire::fields(message).flatten().filter(move |field: &Field<'_>| field.number == number).last()
+    };
+    let cluster = last(any, 2).filter(|_| kind == Kind::Cluster)?.bytes().ok()?;
+    if last(cluster, CLUSTER_TYPE)?.value != Value::Varint(EDS) {
+        return None;
+    }
+    let service = last(cluster, CLUSTER_EDS_CONFIG)
+        .and_then(|config| config.bytes().ok())
+        .and_then(|config| last(config, EDS_SERVICE_NAME))
+        .and_then(|field| field.text().ok())
+        .filter(|service| !service.is_empty());
+    let name = || last(cluster, CLUSTER_NAME)?.text().ok();
+    service.or_else(name).filter(|name| !name.is_empty()).map(Name::from)
+}
+
+/// Clusters of a RouteConfiguration or a VirtualHost, in order, perhaps repeated: those in `cluster` and
+/// `weighted_clusters` of an action. Not those of mirrors, nor those chosen by a header, a plugin or a matcher tree.
+pub fn clusters_in_routes(kind: Kind, any: &[u8]) -> Vec<Name> {
     const ANY_VALUE: u32 = 2;
     const VIRTUAL_HOSTS: u32 = 2;
     const ROUTES: u32 = 3;
@@ -18,7 +41,7 @@ pub fn clusters_in_routes(kind: Kind, resource: &Resource) -> Vec<Name> {
     const WEIGHTED_CLUSTER: u32 = 1;
     const NAME: u32 = 1;
 
-    let values = messages(resource.body(), ANY_VALUE);
+    let values = messages(any, ANY_VALUE);
     let hosts: Vec<&[u8]> = match kind {
         Kind::Route => values.flat_map(|value| messages(value, VIRTUAL_HOSTS)).collect(),
         Kind::VirtualHost => values.collect(),
@@ -40,16 +63,18 @@ fn messages(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::resource::wire::field;
-    use crate::resource::{Envelope, TypeUrl};
 
-    fn resource(kind: Kind, body: &[u8]) -> Resource {
-        let type_url = TypeUrl::from(kind);
-        let any = [field(1, type_url.as_str().as_bytes()), field(2, body)].concat();
-        let sent = [field(2, &any), field(3, b"r")].concat();
-        Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "r".into()).unwrap()
+    #[test]
+    fn an_eds_cluster_names_its_endpoints() {
+        let eds = [0x10, 3];
+        let cluster = [field(1, b"web"), eds.to_vec()].concat();
+        assert_eq!(eds_service(Kind::Cluster, &field(2, &cluster)), Some("web".into()));
+        let with_service = [cluster, field(3, &field(2, b"web-eds"))].concat();
+        assert_eq!(eds_service(Kind::Cluster, &field(2, &with_service)), Some("web-eds".into()));
+        let strict_dns = [field(1, b"web"), vec![0x10, 1]].concat();
+        assert_eq!(eds_service(Kind::Cluster, &field(2, &strict_dns)), None);
     }
 
     #[test]
@@ -71,7 +96,7 @@ mod tests {
         let configuration = [field(1, b"r"), field(2, &host), field(2, &field(1, b"empty"))].concat();
 
         let found = |kind, body: &[u8]| {
-            let names = clusters_in_routes(kind, &resource(kind, body));
+            let names = clusters_in_routes(kind, &field(2, body));
             names.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(found(Kind::Route, &configuration), ["a", "b", "c"]);

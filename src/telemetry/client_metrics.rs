@@ -1,0 +1,283 @@
+//! Metrics of clients: streams, long polls, refusals and disconnects; and the limit on log lines about limits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::LogThrottle;
+use super::catalog::*;
+use crate::limit::{Limit, is_tls_refusal};
+
+#[derive(Debug)]
+struct ResponseMetrics {
+    count: Counter,
+    bytes: Counter,
+    propagation: Histogram,
+}
+
+impl ResponseMetrics {
+    fn of(kind: &'static str, transport: &'static str) -> Self {
+        Self {
+            count: counter!(RESPONSES, "type" => kind, "transport" => transport),
+            bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
+            propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
+        }
+    }
+
+    fn add(&self, bytes: usize, waited: Option<Duration>) {
+        self.count.increment(1);
+        self.bytes.increment(bytes as u64);
+        waited.into_iter().for_each(|waited| self.propagation.record(waited));
+    }
+}
+
+/// Metrics of one open stream. Counters are looked up once: a look-up by labels costs more than counting.
+#[derive(Debug)]
+pub struct StreamGauge {
+    transport: &'static str,
+    of_types: SmallVec<[(&'static str, Arc<TypeCounters>); 1]>,
+}
+
+impl StreamGauge {
+    pub fn open(transport: &'static str) -> Self {
+        gauge!(STREAMS, "transport" => transport).increment(1.0);
+        Self { transport, of_types: SmallVec::new() }
+    }
+
+    /// Counts a response that the transport took. `waited` is the time since its newest change arrived,
+    /// `coalesced` the number of overtaken changes.
+    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>, coalesced: u32) {
+        let counters = self.of_type(kind);
+        counters.responses.add(bytes, waited);
+        if coalesced > 0 {
+            counters.coalesced.increment(coalesced.into());
+        }
+    }
+
+    /// Counts a request; `took` is the time between a response and its ACK.
+    pub fn heard(&mut self, kind: &'static str, result: RequestResult, took: Option<Duration>) {
+        let counters = self.of_type(kind);
+        counters.requests[result as usize].increment(1);
+        if let Some(took) = took {
+            counters.acks.record(took);
+        }
+    }
+
+    pub fn ended(&self, code: &'static str) {
+        counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
+    }
+
+    fn of_type(&mut self, kind: &'static str) -> &TypeCounters {
+        let at = self.of_types.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
+            self.of_types.push((kind, TypeCounters::of(kind, self.transport)));
+            self.of_types.len() - 1
+        });
+        &self.of_types[at].1
+    }
+}
+
+deltafan_core::labelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RequestResult {
+        /// Answers no response.
+        Subscribe = "subscribe",
+        Ack = "ack",
+        Nack = "nack",
+        /// Answers an older response.
+        Stale = "stale",
+    }
+}
+
+#[derive(Debug)]
+struct TypeCounters {
+    responses: ResponseMetrics,
+    /// Of all transports.
+    coalesced: Counter,
+    acks: Histogram,
+    requests: [Counter; RequestResult::ALL.len()],
+}
+
+impl TypeCounters {
+    /// All streams of a type and transport share them.
+    fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
+        let requests = |result: RequestResult| counter!(REQUESTS, "type" => kind, "transport" => transport, "result" => result.label());
+        let make = || {
+            Arc::new(Self {
+                responses: ResponseMetrics::of(kind, transport),
+                coalesced: counter!(COALESCED, "type" => kind),
+                acks: histogram!(ACKS, "type" => kind, "transport" => transport),
+                requests: RequestResult::ALL.map(requests),
+            })
+        };
+        Arc::clone(ALL.lock().entry((kind, transport)).or_insert_with(make))
+    }
+}
+
+impl Drop for StreamGauge {
+    fn drop(&mut self) {
+        gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
+    }
+}
+
+deltafan_core::labelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PollOutcome {
+        Answered = "answered",
+        /// Nothing changed while it was held.
+        NotModified = "not_modified",
+        /// A resource was still unknown at the end of the hold.
+        Unknown = "unknown",
+        Refused = "refused",
+        TooMany = "too_many",
+        /// The descriptors lack the type of a resource.
+        UnknownType = "unknown_type",
+        /// A resource cannot be written as JSON for another reason.
+        Unwritable = "unwritable",
+        /// The client hung up.
+        Abandoned = "abandoned",
+    }
+}
+
+#[derive(Debug)]
+pub struct PollGauge {
+    counters: Arc<PollCounters>,
+    outcome: PollOutcome,
+    parked: bool,
+}
+
+impl PollGauge {
+    pub fn open(kind: &'static str) -> Self {
+        // A poll that is dropped without another end was abandoned.
+        Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
+    }
+
+    pub fn parked(&mut self) {
+        self.parked = true;
+        self.counters.held.increment(1.0);
+    }
+
+    /// Ends it with an answer of `bytes`; `waited` is the time since the newest change in it.
+    pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
+        self.counters.responses.add(bytes, waited);
+        self.ended(PollOutcome::Answered);
+    }
+
+    pub const fn ended(&mut self, outcome: PollOutcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for PollGauge {
+    fn drop(&mut self) {
+        self.counters.outcomes[self.outcome as usize].increment(1);
+        if self.parked {
+            self.counters.held.decrement(1.0);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PollCounters {
+    held: Gauge,
+    outcomes: [Counter; PollOutcome::ALL.len()],
+    responses: ResponseMetrics,
+}
+
+impl PollCounters {
+    /// All polls of a type share them.
+    fn of(kind: &'static str) -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
+        let outcome = |outcome: PollOutcome| counter!(POLLS, "type" => kind, "outcome" => outcome.label());
+        let make = || {
+            Arc::new(Self {
+                held: gauge!(HELD_POLLS, "type" => kind),
+                outcomes: PollOutcome::ALL.map(outcome),
+                responses: ResponseMetrics::of(kind, "rest"),
+            })
+        };
+        Arc::clone(ALL.lock().entry(kind).or_insert_with(make))
+    }
+}
+
+deltafan_core::labelled! {
+    /// Cause of a refusal, as in the label `cause`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Cause {
+        Limit = "limit",
+        Denied = "denied",
+        Tls = "tls",
+        Http1 = "http1",
+    }
+}
+
+impl Cause {
+    /// Notes the time, so that `deltafan status` can tell a refusal that goes on from one that is over.
+    fn note(self) {
+        static GAUGES: OnceLock<[Gauge; Cause::ALL.len()]> = OnceLock::new();
+        let gauges =
+            GAUGES.get_or_init(|| Self::ALL.map(|cause| gauge!(LAST_REFUSAL, "cause" => cause.label())));
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        gauges[self as usize].set(since_1970.as_secs_f64());
+    }
+}
+
+/// Counts a request that the rules of authorization or groups deny.
+pub fn denied(what: &'static str) {
+    counter!(DENIED, "what" => what).increment(1);
+    Cause::Denied.note();
+}
+
+/// Counts requested names that are hidden from a peer. The client is served without them.
+pub fn hidden(what: &'static str, count: u64) {
+    if count > 0 {
+        counter!(DENIED, "what" => what).increment(count);
+    }
+}
+
+/// Counts a gRPC request over HTTP/1.
+pub fn grpc_over_http1() {
+    counter!(GRPC_OVER_HTTP1).increment(1);
+    Cause::Http1.note();
+}
+
+pub fn tls_handshake(result: &'static str) {
+    counter!(TLS_HANDSHAKES, "result" => result).increment(1);
+    if is_tls_refusal(result) {
+        Cause::Tls.note();
+    }
+}
+
+pub fn refused(limit: Limit, count: u64) {
+    if !limit.is_for_silence() {
+        Cause::Limit.note();
+    }
+    // Looked up once: ten thousand refusals a second must cost little.
+    static COUNTERS: OnceLock<[Counter; Limit::ALL.len()]> = OnceLock::new();
+    let counter = |limit: Limit| counter!(REFUSED, "reason" => limit.label());
+    COUNTERS.get_or_init(|| Limit::ALL.map(counter))[limit as usize].increment(count);
+}
+
+/// Counts a refusal or disconnect. Returns the number of log lines suppressed since the last one, if this one
+/// may be logged.
+pub fn refused_at(limit: Limit, now: Instant) -> Option<u64> {
+    static THROTTLE: LazyLock<LogThrottle<Limit>> = LazyLock::new(LogThrottle::default);
+    refused(limit, 1);
+    THROTTLE.say(limit, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_refusal_is_said_seldom() {
+        let now = Instant::now();
+        assert_eq!(refused_at(Limit::Types, now), Some(0));
+        assert!((0..100).all(|_| refused_at(Limit::Types, now).is_none()));
+    }
+}
