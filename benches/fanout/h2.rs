@@ -46,11 +46,6 @@ pub(crate) fn preface(out: &mut Vec<u8>, window: u32) {
     frame(out, WINDOW_UPDATE, 0, 0, &(window - DEFAULT_WINDOW).to_be_bytes());
 }
 
-/// First bytes of a server.
-pub(crate) fn server_preface(out: &mut Vec<u8>) {
-    frame(out, SETTINGS, 0, 0, &[]);
-}
-
 /// Opens a stream of a gRPC method.
 pub(crate) fn open(out: &mut Vec<u8>, stream: u32, path: &str) {
     let fields = [

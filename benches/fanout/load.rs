@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
 use rustls::ClientConfig;
 
 use super::h2::{self, Ended, Reader};
@@ -31,27 +28,39 @@ pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
     if load.yields {
         rustix::process::setpriority_process(None, 19)?;
     }
-    let mut clients = Clients::new(target, load)?;
-    let commands = commands(&clients.poll)?;
-    println!("ready {}", serde_json::to_string(&clients.join()?)?);
+    obey(&mut Clients::new(target, load)?)
+}
+
+/// Clients that a driver commands.
+pub(crate) trait Fleet {
+    fn poll(&self) -> &Poll;
+    /// Brings the clients up, and waits until each has its first state.
+    fn join(&mut self) -> io::Result<Joined>;
+    /// Waits for so many responses and returns when they came.
+    fn expect(&mut self, count: usize) -> io::Result<Arrivals>;
+    fn tally(&mut self) -> Tally;
+    fn turn(&mut self, wait: Duration) -> io::Result<()>;
+}
+
+pub(crate) fn obey(fleet: &mut impl Fleet) -> io::Result<()> {
+    let commands = commands(fleet.poll())?;
+    println!("ready {}", serde_json::to_string(&fleet.join()?)?);
     loop {
         match commands.try_recv() {
-            Ok(command) if command == "tally" => {
-                println!("tally {}", serde_json::to_string(&clients.tally())?)
-            }
+            Ok(command) if command == "tally" => println!("tally {}", serde_json::to_string(&fleet.tally())?),
             Ok(command) => {
                 let Some(count) = command.strip_prefix("expect ") else { return Ok(()) };
                 let count = count.parse().map_err(io::Error::other)?;
-                println!("got {}", serde_json::to_string(&clients.expect(count)?)?);
+                println!("got {}", serde_json::to_string(&fleet.expect(count)?)?);
             }
-            Err(TryRecvError::Empty) => clients.turn(Duration::from_secs(1))?,
+            Err(TryRecvError::Empty) => fleet.turn(Duration::from_secs(1))?,
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
     }
 }
 
 /// The lines of stdin. They come through a thread, so that connections are looked after while there is none.
-pub(crate) fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
+fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
     let (send, receive) = channel();
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     std::thread::spawn(move || {
@@ -189,7 +198,7 @@ impl<'a> Clients<'a> {
             load,
             target,
             tls: load.certificates.as_deref().map(tls::of_clients).transpose()?,
-            pool: load.pool()?,
+            pool: load.pool(),
             poll: Poll::new()?,
             events: Events::with_capacity(1024),
             connections: Vec::with_capacity(load.connections()),
@@ -197,45 +206,6 @@ impl<'a> Clients<'a> {
             buffer: vec![0; 256 << 10],
             heard: Heard::new(load),
         })
-    }
-
-    /// Brings the clients up, and waits until each has its first state.
-    fn join(&mut self) -> io::Result<Joined> {
-        let begun = Instant::now();
-        let mut order: Vec<usize> = (0..self.load.connections()).collect();
-        self.connections.resize_with(order.len(), || None);
-        self.come(&order)?;
-        if self.load.returns {
-            order.shuffle(&mut StdRng::seed_from_u64(1));
-            self.come(&order)?;
-        }
-        let nanos = begun.elapsed().as_nanos() as u64;
-        self.heard.times.clear();
-        Ok(Joined { nanos, tally: self.tally() })
-    }
-
-    /// Connects clients, or has them come back, in this order and so many at a time.
-    fn come(&mut self, order: &[usize]) -> io::Result<()> {
-        let mut progress = (Instant::now(), self.heard.sums.bytes);
-        let mut order = order.iter().peekable();
-        while order.peek().is_some() || self.waiting > 0 {
-            if self.waiting < self.load.at_once
-                && let Some(at) = order.next()
-            {
-                self.connections[*at] = None;
-                self.connect(*at)?;
-                self.turn(Duration::ZERO)?;
-                continue;
-            }
-            self.turn(Duration::from_millis(100))?;
-            if self.heard.sums.bytes > progress.1 {
-                progress = (Instant::now(), self.heard.sums.bytes);
-            } else if progress.0.elapsed() > self.patience() {
-                let waiting = self.waiting;
-                return Err(io::Error::other(format!("{waiting} connections do not get their first state")));
-            }
-        }
-        Ok(())
     }
 
     fn connect(&mut self, at: usize) -> io::Result<()> {
@@ -258,7 +228,41 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// Waits for so many responses and returns when they came.
+    const fn patience(&self) -> Duration {
+        Duration::from_secs(self.load.patience)
+    }
+}
+
+impl Fleet for Clients<'_> {
+    fn poll(&self) -> &Poll {
+        &self.poll
+    }
+
+    fn join(&mut self) -> io::Result<Joined> {
+        let begun = Instant::now();
+        self.connections.resize_with(self.load.connections(), || None);
+        let mut progress = (begun, self.heard.sums.bytes);
+        let mut next = 0;
+        while next < self.connections.len() || self.waiting > 0 {
+            if self.waiting < self.load.at_once && next < self.connections.len() {
+                self.connect(next)?;
+                next += 1;
+                self.turn(Duration::ZERO)?;
+                continue;
+            }
+            self.turn(Duration::from_millis(100))?;
+            if self.heard.sums.bytes > progress.1 {
+                progress = (Instant::now(), self.heard.sums.bytes);
+            } else if progress.0.elapsed() > self.patience() {
+                let waiting = self.waiting;
+                return Err(io::Error::other(format!("{waiting} connections do not get their first state")));
+            }
+        }
+        let nanos = begun.elapsed().as_nanos() as u64;
+        self.heard.times.clear();
+        Ok(Joined { nanos, tally: self.tally() })
+    }
+
     fn expect(&mut self, count: usize) -> io::Result<Arrivals> {
         // A message that nobody waited for, like a second response to a change, is no answer to the next.
         self.heard.times.clear();
@@ -280,10 +284,6 @@ impl<'a> Clients<'a> {
         let (median, p99, last) = (quantile(times, 0.5), quantile(times, 0.99), quantile(times, 1.0));
         times.clear();
         Ok(Arrivals { median, p99, last, tally: self.tally() })
-    }
-
-    const fn patience(&self) -> Duration {
-        Duration::from_secs(self.load.patience)
     }
 
     fn tally(&mut self) -> Tally {

@@ -5,7 +5,6 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, missing_debug_implementations)]
 
-mod external;
 mod floor;
 mod h2;
 mod load;
@@ -39,7 +38,7 @@ use target::Peer;
 #[derive(Parser)]
 struct Cli {
     /// The properties that CI checks, instead of the rows.
-    #[arg(long, conflicts_with = "target")]
+    #[arg(long)]
     short: bool,
     /// Name the rows.
     #[arg(long)]
@@ -53,14 +52,12 @@ struct Cli {
     /// The relay alone, without peer and floor: for a profiler.
     #[arg(long)]
     alone: bool,
-    /// How long the sustained row lasts (300), or a --target is watched (10).
-    #[arg(long)]
-    seconds: Option<u64>,
+    /// How long the sustained row lasts.
+    #[arg(long, default_value_t = 300)]
+    seconds: u64,
     /// Client-updates per second in the sustained row.
     #[arg(long, default_value_t = 50_000)]
     rate: usize,
-    #[command(flatten)]
-    external: external::Options,
     /// Cargo passes this to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -93,9 +90,6 @@ enum Role {
     /// The server of the raw loop.
     #[command(hide = true)]
     Floor { clients: usize, message: usize, ack: usize },
-    /// The server that floods the load client.
-    #[command(hide = true)]
-    Blast { clients: usize },
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -135,7 +129,6 @@ impl Role {
             Self::Floor { clients, message, ack } => {
                 floor::until_closed(floor::run_server(clients, message, ack))
             }
-            Self::Blast { clients } => floor::until_closed(rows::run_blaster(clients)),
         }
     }
 }
@@ -146,19 +139,16 @@ fn bench(cli: &Cli) -> io::Result<()> {
         return Ok(());
     }
     // The peer is built on all cores, before this process takes its own.
-    let wants_peer = !cli.short && !cli.alone && cli.external.target.is_none();
+    let wants_peer = !cli.short && !cli.alone;
     let peer = if wants_peer { Peer::build() } else { None };
     if wants_peer && peer.is_none() {
         println!("SKIPPED: the rows beside go-control-plane (go is not here, or its modules cannot be had)");
     }
     let cores = Cores::take()?;
-    if let Some(target) = &cli.external.target {
-        return external::run(cores, target, &cli.external, cli.seconds.unwrap_or(10));
-    }
     if cli.short {
         return short::run(cores);
     }
-    let Cli { rounds, alone, rate, .. } = *cli;
-    let bench = Bench { cores, rounds, alone, peer, seconds: cli.seconds.unwrap_or(300), rate };
+    let Cli { rounds, alone, seconds, rate, .. } = *cli;
+    let bench = Bench { cores, rounds, alone, peer, seconds, rate };
     rows::run(&bench, &cli.only)
 }

@@ -368,8 +368,3 @@ impl Named {
         [written, version, field(2, &any)].concat().into()
     }
 }
-
-/// An `envoy.service.discovery.v3.Resource` whose body has about so many bytes.
-pub(crate) fn resource(type_url: &str, name: &str, version: u64, bytes: usize) -> Bytes {
-    Named::Plainly.resource(type_url, name, version, bytes)
-}

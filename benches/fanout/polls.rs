@@ -3,13 +3,12 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::load::{WAKE, commands};
+use super::load::{Fleet, WAKE, obey};
 use super::measure::{monotonic_nanos, quantile};
 use super::report::{Arrivals, Joined, Tally};
 use super::shape::{Kind, Load};
@@ -27,6 +26,7 @@ struct Client {
 
 struct Clients<'a> {
     load: &'a Load,
+    target: SocketAddr,
     pool: Vec<String>,
     poll: Poll,
     events: Events,
@@ -37,58 +37,72 @@ struct Clients<'a> {
 
 /// Reads the lines that the load client of streams understands.
 pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
-    let mut clients = Clients {
+    obey(&mut Clients {
         load,
-        pool: load.pool()?,
+        target,
+        pool: load.pool(),
         poll: Poll::new()?,
         events: Events::with_capacity(1024),
         clients: Vec::with_capacity(load.clients),
         times: Vec::new(),
         sums: Tally::default(),
-    };
-    let commands = commands(&clients.poll)?;
-    println!("ready {}", serde_json::to_string(&clients.join(target)?)?);
-    loop {
-        match commands.try_recv() {
-            Ok(command) if command == "tally" => {
-                println!("tally {}", serde_json::to_string(&std::mem::take(&mut clients.sums))?);
-            }
-            Ok(command) => {
-                let Some(count) = command.strip_prefix("expect ") else { return Ok(()) };
-                let count = count.parse().map_err(io::Error::other)?;
-                println!("got {}", serde_json::to_string(&clients.expect(count)?)?);
-            }
-            Err(TryRecvError::Empty) => clients.turn(Duration::from_secs(1))?,
-            Err(TryRecvError::Disconnected) => return Ok(()),
-        }
-    }
+    })
 }
 
-impl Clients<'_> {
-    fn join(&mut self, target: SocketAddr) -> io::Result<Joined> {
+impl Fleet for Clients<'_> {
+    fn poll(&self) -> &Poll {
+        &self.poll
+    }
+
+    fn join(&mut self) -> io::Result<Joined> {
         let begun = Instant::now();
         for at in 0..self.load.clients {
-            let mut socket = TcpStream::connect(target)?;
+            let mut socket = TcpStream::connect(self.target)?;
             socket.set_nodelay(true)?;
             self.poll.registry().register(&mut socket, Token(at), Interest::READABLE | Interest::WRITABLE)?;
             let outgoing = self.request(at, "");
             self.clients.push(Client { socket, arrived: Vec::new(), outgoing, at });
             self.turn(Duration::ZERO)?;
         }
-        while self.times.len() < self.load.clients {
-            self.turn(Duration::from_millis(100))?;
-            if begun.elapsed() > Duration::from_secs(self.load.patience) {
-                return Err(io::Error::other(format!("{} clients have their first state", self.times.len())));
-            }
-        }
+        self.wait(self.load.clients)?;
         self.times.clear();
-        Ok(Joined { nanos: begun.elapsed().as_nanos() as u64, tally: std::mem::take(&mut self.sums) })
+        Ok(Joined { nanos: begun.elapsed().as_nanos() as u64, tally: self.tally() })
     }
 
     fn expect(&mut self, count: usize) -> io::Result<Arrivals> {
         self.times.clear();
         self.sums = Tally::default();
         println!("waiting");
+        self.wait(count)?;
+        self.times.sort_unstable();
+        let [median, p99, last] = [0.5, 0.99, 1.0].map(|part| quantile(&self.times, part));
+        Ok(Arrivals { median, p99, last, tally: self.tally() })
+    }
+
+    fn tally(&mut self) -> Tally {
+        std::mem::take(&mut self.sums)
+    }
+
+    fn turn(&mut self, wait: Duration) -> io::Result<()> {
+        self.poll.poll(&mut self.events, Some(wait))?;
+        let ready: Vec<usize> = self
+            .events
+            .iter()
+            .map(|event| event.token())
+            .filter(|token| *token != WAKE)
+            .map(|token| token.0)
+            .collect();
+        for at in ready {
+            self.read(at)?;
+            self.flush(at)?;
+        }
+        Ok(())
+    }
+}
+
+impl Clients<'_> {
+    /// Waits until so many answers have come.
+    fn wait(&mut self, count: usize) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(self.load.patience);
         while self.times.len() < count {
             self.turn(Duration::from_millis(100))?;
@@ -96,9 +110,7 @@ impl Clients<'_> {
                 return Err(io::Error::other(format!("{} of {count} answers came", self.times.len())));
             }
         }
-        self.times.sort_unstable();
-        let [median, p99, last] = [0.5, 0.99, 1.0].map(|part| quantile(&self.times, part));
-        Ok(Arrivals { median, p99, last, tally: std::mem::take(&mut self.sums) })
+        Ok(())
     }
 
     /// A poll as Envoy sends it.
@@ -122,22 +134,6 @@ impl Clients<'_> {
              content-length: {length}\r\n\r\n{body}"
         )
         .into_bytes()
-    }
-
-    fn turn(&mut self, wait: Duration) -> io::Result<()> {
-        self.poll.poll(&mut self.events, Some(wait))?;
-        let ready: Vec<usize> = self
-            .events
-            .iter()
-            .map(|event| event.token())
-            .filter(|token| *token != WAKE)
-            .map(|token| token.0)
-            .collect();
-        for at in ready {
-            self.read(at)?;
-            self.flush(at)?;
-        }
-        Ok(())
     }
 
     fn read(&mut self, at: usize) -> io::Result<()> {

@@ -123,10 +123,6 @@ impl Process {
         Ok(serde_json::from_str(&self.hear(verb)?)?)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// CPU used since its start, in nanoseconds; never less than it was.
     pub(crate) fn cpu(&self) -> io::Result<u64> {
         let now = Threads::of(self.child.id())?;

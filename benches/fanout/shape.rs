@@ -1,20 +1,18 @@
 //! Shape of a load: subscriptions of the clients, and their number of connections.
 
-use std::io;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Protocol of a client, aggregated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Transport {
     Delta,
     Sotw,
 }
 
 /// A type of resources. All have their name in field 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Cds,
     Eds,
@@ -49,15 +47,11 @@ pub(crate) struct Load {
     pub(crate) names: usize,
     /// How far the names of two clients lie apart; 0: all ask for the same.
     pub(crate) stride: usize,
-    /// Names that exist, one a line, where they are not the bench's own.
-    pub(crate) names_file: Option<PathBuf>,
     pub(crate) streams_per_connection: usize,
     /// Sets of dynamic parameters among the clients, one after the other; 0: they have none.
     pub(crate) sets: usize,
     /// Node groups among the clients, one after the other; 0: all are in the relay's own.
     pub(crate) groups: usize,
-    /// The clients of a group come one after the other instead.
-    pub(crate) adjacent: bool,
     /// Every set has a variant of its own of each resource.
     pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
@@ -68,8 +62,6 @@ pub(crate) struct Load {
     pub(crate) held: bool,
     /// Clients go once they have their first state.
     pub(crate) leaves: bool,
-    /// Each client has gone and come back once before anything is measured, in random order.
-    pub(crate) returns: bool,
     /// Connections that wait for their first state at a time.
     pub(crate) at_once: usize,
     /// Clients speak TLS, with the certificates in this folder.
@@ -94,17 +86,14 @@ impl Load {
             resources,
             names: 0,
             stride: 37,
-            names_file: None,
             streams_per_connection: 1,
             sets: 0,
             groups: 0,
-            adjacent: false,
             variants: false,
             silent_percent: 0,
             first: resources,
             held: false,
             leaves: false,
-            returns: false,
             at_once: 1000,
             certificates: None,
             yields: false,
@@ -132,13 +121,8 @@ impl Load {
     }
 
     /// The names that exist.
-    pub(crate) fn pool(&self) -> io::Result<Vec<String>> {
-        let Some(file) = &self.names_file else {
-            return Ok((0..self.resources).map(resource_name).collect());
-        };
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
-        Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+    pub(crate) fn pool(&self) -> Vec<String> {
+        (0..self.resources).map(resource_name).collect()
     }
 
     /// The names of a type that a client asks for: neighbours, from a place that few others share.
@@ -156,7 +140,7 @@ impl Load {
     /// The cluster that a client says it is in, which tells its set of parameters or its group.
     pub(crate) fn cluster_of(&self, client: usize) -> String {
         let parts = self.sets.max(self.groups).max(1);
-        set_name(if self.adjacent { client * parts / self.clients } else { client % parts })
+        set_name(client % parts)
     }
 
     /// The resources that one change changes, so that every client has exactly one thing to learn.

@@ -2,12 +2,10 @@
 
 use std::io;
 
-use super::external;
 use super::process::Cores;
 use super::rows::{flatness, growth_by_pushes};
-use super::shape::{Kind, Load, Transport};
+use super::shape::Load;
 use super::subject::{CHANGES, RelaySubject, Subject as _};
-use super::target::Relay;
 
 /// The factor by which cost may grow from 100 resources to 10,000. A mere walk over the table per update, with nothing
 /// done to what is in it, was seen to make it 1.7; noise, 1.05.
@@ -62,9 +60,6 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
         ),
     );
 
-    let target = any_server(cores);
-    check(target.is_ok(), format!("--target loads a server that the bench has not started: {target:?}"));
-
     if faults == 0 {
         Ok(())
     } else {
@@ -88,33 +83,4 @@ fn encoded(cores: Cores, load: &Load) -> io::Result<Encoded> {
         frames: subject.relay.encodes()? - frames,
         generations: subject.relay.generation()? - generation,
     })
-}
-
-/// A relay of a directory, which the command of the change writes to.
-fn any_server(cores: Cores) -> io::Result<()> {
-    let home = tempfile::tempdir()?;
-    let file = home.path().join("clusters.json");
-    let write = format!(
-        r#"printf '{{"resources":[{{"@type":"{}","name":"a","altStatName":"%s"}}]}}' "$CHANGE" >{file}.tmp && mv {file}.tmp {file}"#,
-        Kind::Cds.type_url(),
-        file = file.display()
-    );
-    if !std::process::Command::new("sh").args(["-c", &write]).status()?.success() {
-        return Err(io::Error::other("the first state could not be written"));
-    }
-    let relay = Relay::of_directory(cores, home.path())?;
-    let options = external::Options {
-        target: Some(relay.address.to_string()),
-        target_pid: Some(relay.process.pid()),
-        transport: Transport::Sotw,
-        kind: Kind::Cds,
-        clients: 50,
-        streams_per_connection: 5,
-        resources: 1,
-        names: 0,
-        names_file: None,
-        change: Some(write),
-        changes: 3,
-    };
-    external::run(cores, &relay.address.to_string(), &options, 1)
 }

@@ -78,7 +78,7 @@ pub(crate) fn run(target: SocketAddr, storm: &Storm) -> io::Result<()> {
         storm,
         target,
         tls: storm.cold.certificates.as_deref().map(tls::of_clients).transpose()?,
-        pool: storm.cold.pool()?,
+        pool: storm.cold.pool(),
         poll: Poll::new()?,
         clients: (0..count).map(|_| Client::default()).collect(),
         alarms: (0..count).map(|at| Reverse((start, at, 0, Alarm::Connect))).collect(),

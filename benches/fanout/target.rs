@@ -54,20 +54,15 @@ impl Relay {
             Load { groups: 1.., .. } => GROUPS,
             _ => "",
         };
-        Self::with_source(cores, &servers(origin), Self::HOLD, &tls, rest)
+        Self::serving(cores, origin, Self::HOLD, &tls, rest)
     }
 
     /// A relay of an origin, which holds polls for so long.
     pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
-        Self::with_source(cores, &servers(origin), hold, "", "")
+        Self::serving(cores, origin, hold, "", "")
     }
 
-    /// A relay of a directory.
-    pub(crate) fn of_directory(cores: Cores, directory: &Path) -> io::Result<Self> {
-        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()), Self::HOLD, "", "")
-    }
-
-    fn with_source(cores: Cores, source: &str, hold: Duration, tls: &str, rest: &str) -> io::Result<Self> {
+    fn serving(cores: Cores, origin: SocketAddr, hold: Duration, tls: &str, rest: &str) -> io::Result<Self> {
         // Both are held until both are chosen, so that they differ.
         let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let (address, admin) = (one.local_addr()?, other.local_addr()?);
@@ -77,7 +72,7 @@ impl Relay {
         std::fs::write(
             &config,
             format!(
-                "upstream: {{{source}}}\nadmin: {{address: \"{admin}\"}}\n\
+                "upstream: {{servers: [{{uri: \"http://{origin}\"}}]}}\nadmin: {{address: \"{admin}\"}}\n\
                  downstream: {{listeners: [{{address: \"{address}\", {tls}}}], {PLACES}}}\n\
                  rest: {{hold: {}s}}\n{rest}",
                 hold.as_secs()
@@ -149,10 +144,6 @@ impl Relay {
         };
         Ok(page.lines().filter_map(bucket).collect())
     }
-}
-
-fn servers(origin: SocketAddr) -> String {
-    format!("servers: [{{uri: \"http://{origin}\"}}]")
 }
 
 /// A peer that is told what to hold and change: a go-control-plane server.

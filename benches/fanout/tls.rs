@@ -1,12 +1,11 @@
 //! TLS of the load client, and the certificates of a run: both sides show one, ECDSA over P-256 as meshes have them.
 
-use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use deltafan_test_support::certificates::{Authority, put};
 use mio::net::TcpStream;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -21,17 +20,12 @@ pub(crate) struct Certificates(tempfile::TempDir);
 impl Certificates {
     pub(crate) fn make() -> io::Result<Self> {
         let home = tempfile::tempdir()?;
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().map_err(io::Error::other)?;
-        let authority = CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)?;
-        fs::write(home.path().join("ca.pem"), authority.pem())?;
+        let authority = Authority::new("authority of the bench");
+        put(home.path(), "ca.pem", &authority.pem());
         for who in ["relay", "client"] {
-            let key = KeyPair::generate().map_err(io::Error::other)?;
-            let params = CertificateParams::new([NAME.to_owned()]).map_err(io::Error::other)?;
-            let certificate = params.signed_by(&key, &authority).map_err(io::Error::other)?;
-            fs::write(home.path().join(format!("{who}.pem")), certificate.pem())?;
-            fs::write(home.path().join(format!("{who}.key")), key.serialize_pem())?;
+            let identity = authority.server();
+            put(home.path(), &format!("{who}.pem"), &identity.cert_pem);
+            put(home.path(), &format!("{who}.key"), &identity.key_pem);
         }
         Ok(Self(home))
     }

@@ -12,21 +12,10 @@ const CLIENTS: usize = 10_000;
 const GROUPS: usize = 200;
 const RESOURCES: usize = 1000;
 
-/// Order in which the fleet connects, and so lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// The groups take turns, so that clients that are sent a change one after the other lie apart. Those of one group do not.
-    InTurn,
-    /// One group after the other: neighbours are sent a change one after the other, as in one group.
-    Adjacent,
-    /// As in turn; then each client of both fleets has gone and come back, in random order.
-    ComeAndGone,
-}
-
 /// A change that the control plane makes for every group, and memory where all groups hold the same.
-pub(super) fn groups(bench: &Bench, name: &str, order: Order) -> io::Result<()> {
-    let alone = Load { groups: 1, returns: order == Order::ComeAndGone, ..Load::delta(CLIENTS, RESOURCES) };
-    let apart = Load { groups: GROUPS, adjacent: order == Order::Adjacent, ..alone.clone() };
+pub(super) fn groups(bench: &Bench, name: &str) -> io::Result<()> {
+    let alone = Load { groups: 1, ..Load::delta(CLIENTS, RESOURCES) };
+    let apart = Load { groups: GROUPS, ..alone.clone() };
     let mut one = RelaySubject::start(bench.cores, &alone)?;
     let mut many = RelaySubject::start(bench.cores, &apart)?;
     let Comparison { base: one, other: many, ratio } = Comparison::take(&mut one, &mut many, bench.rounds)?;

@@ -15,7 +15,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub(crate) use silent::growth_by_pushes;
-pub(crate) use update::{flatness, run_blaster};
+pub(crate) use update::flatness;
 
 use super::process::Cores;
 use super::shape::{Load, Transport};
@@ -96,21 +96,9 @@ fn rows() -> Vec<(&'static str, Run)> {
             ),
         ),
         ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
-        (
-            "10000 clients in 200 groups",
-            Box::new(|bench, name| groups::groups(bench, name, groups::Order::InTurn)),
-        ),
-        (
-            "10000 clients in 200 groups, adjacent",
-            Box::new(|bench, name| groups::groups(bench, name, groups::Order::Adjacent)),
-        ),
-        (
-            "10000 clients in 200 groups, come and gone",
-            Box::new(|bench, name| groups::groups(bench, name, groups::Order::ComeAndGone)),
-        ),
+        ("10000 clients in 200 groups", Box::new(groups::groups)),
         ("pages of operators beside 10000 clients", Box::new(operators::pages)),
         ("one change through 1, 2 and 3 relays", Box::new(update::chain)),
-        ("headroom of the load client", Box::new(update::headroom)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),
         ("memory of an idle client, shared names", Box::new(|bench, name| memory::idle(bench, name, 0))),

@@ -2,21 +2,11 @@
 
 use std::io;
 
-use bytes::Bytes;
-use deltafan::proto::DeltaDiscoveryResponse;
-use prost::Message as _;
-
 use super::Bench;
-use crate::h2;
 use crate::measure::median;
-use crate::origin::resource;
-use crate::process::{Core, Cores, Process};
-use crate::response::{Hear, Responses, Summary};
-use crate::shape::{Kind, Load, Transport, resource_name};
-use crate::subject::{
-    CHANGES, Comparison, Cost, FloorSubject, PeerSubject, RESOURCE_BYTES, RelaySubject, Subject,
-};
-use crate::target::{Driver, address};
+use crate::process::Cores;
+use crate::shape::Load;
+use crate::subject::{CHANGES, Comparison, Cost, FloorSubject, PeerSubject, RelaySubject, Subject};
 use crate::verdict::Goal;
 
 /// Figures that a row has to reach.
@@ -126,90 +116,4 @@ pub(super) fn chain(bench: &Bench, name: &str) -> io::Result<()> {
     println!("{name}: p50 {:.2}, {:.2} and {:.2} ms", p50[0], p50[1], p50[2]);
     Goal::new(1.0, 0.5).at_most("ms for each further relay", (p50[2] - p50[0]) / 2.0);
     Ok(())
-}
-
-/// How much the load client can take, beside what the relay could send if it had nothing to wait for.
-pub(super) fn headroom(bench: &Bench, name: &str) -> io::Result<()> {
-    let load = Load::delta(1000, 1000);
-    let mut relay = RelaySubject::start(bench.cores, &load)?;
-    let mut blaster = Blaster::start(bench.cores, load.clients)?;
-    let (mut ours, mut rates, mut costs) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=bench.rounds {
-        let cost = relay.round(round)?;
-        let (rate, cpu_us) = blaster.blast()?;
-        if round > 0 {
-            ours.push(cost);
-            rates.push(rate);
-            costs.push(cpu_us);
-        }
-    }
-    let cost = Cost::medians(&ours);
-    let (most, took, took_us) = (1e6 / cost.cpu_us, median(rates), median(costs));
-    println!("{name}: the relay's core sends at most {most:.0} updates/s ({:.2} us each)", cost.cpu_us);
-    println!(
-        "    the load client took {took:.0}/s from a server that does nothing else: {took_us:.2} us each, so that its \
-         core takes {:.2} times what the relay's sends",
-        cost.cpu_us / took_us
-    );
-    Goal::new(2.0, 3.0).at_least("times what the relay sends", took / most);
-    Ok(())
-}
-
-/// A server that sends ready-made messages.
-struct Blaster {
-    driver: Driver,
-    process: Process,
-}
-
-impl Blaster {
-    fn start(cores: Cores, clients: usize) -> io::Result<Self> {
-        let mut process = Process::role(cores, Core::Server, &["blast".to_owned(), clients.to_string()])?;
-        let target = address(&process.hear("listening")?)?;
-        // Any first response will do.
-        let load = Load { first: 0, ..Load::delta(clients, 1) };
-        let (driver, _) = Driver::start(cores, target, &load)?;
-        Ok(Self { driver, process })
-    }
-
-    /// Updates that the load client takes per second, and the cost of each in microseconds.
-    fn blast(&mut self) -> io::Result<(f64, f64)> {
-        const SECONDS: u64 = 2;
-        self.driver.tally()?;
-        let cpu = self.driver.0.cpu()?;
-        self.process.say(&SECONDS.to_string())?;
-        self.process.hear("done")?;
-        let messages = self.driver.tally()?.messages as f64;
-        Ok((messages / SECONDS as f64, (self.driver.0.cpu()? - cpu) as f64 / 1e3 / messages))
-    }
-}
-
-/// The role of the server that sends ready-made messages.
-pub(crate) fn run_blaster(clients: usize) -> io::Result<()> {
-    struct Length(usize);
-    impl Hear for Length {
-        fn version(&mut self, _: u64) {}
-        fn message(&mut self, stream: u32, summary: &Summary, out: &mut Vec<u8>) {
-            let before = out.len();
-            summary.ack(Transport::Delta, stream, out);
-            self.0 = out.len() - before;
-        }
-    }
-    let kind = Kind::Eds;
-    let body: Bytes = resource(kind.type_url(), &resource_name(0), 1, RESOURCE_BYTES);
-    let response = DeltaDiscoveryResponse {
-        resources: vec![body],
-        type_url: kind.type_url().to_owned(),
-        nonce: "e.1234567".to_owned(),
-        ..DeltaDiscoveryResponse::default()
-    }
-    .encode_to_vec();
-    let mut message = Vec::new();
-    h2::message(&mut message, h2::stream_id(0), &response);
-    let mut first = Vec::new();
-    h2::server_preface(&mut first);
-    first.extend_from_slice(&message);
-    let (mut ack, mut out) = (Length(0), Vec::new());
-    let framed = &message[message.len() - response.len() - 5..];
-    Responses::new(Transport::Delta).take(framed, h2::stream_id(0), &mut out, &mut ack);
-    crate::floor::run_blaster(clients, &first, &message, ack.0)
 }

@@ -1,20 +1,39 @@
-//! How costs grow: each row is one operation at several sizes, and its figures should not depend on what is beside it.
+//! How costs of the core grow, without sockets: each row is one operation at several sizes, and its figures should not depend on what is beside it.
+
+#![allow(clippy::expect_used)]
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use deltafan::cache::{
     Cache, Change, Completeness, Limits, Membership, Op, Protocol, Resend, StreamProfile, Subscription,
     TtlSupport, View, WakeHandle, Writer,
 };
 use deltafan::proto;
-use deltafan::resource::{Kind, Name, TypeUrl};
+use deltafan::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
 use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 
-use crate::fleet::{name, resource};
-
 const TURNS: usize = 50;
+
+fn name(at: usize) -> String {
+    format!("resource-{at:06}")
+}
+
+/// A resource as an origin sends it.
+fn resource(type_url: &TypeUrl, name: &str, version: usize) -> Arc<Resource> {
+    let version = version.to_string();
+    let mut any = BytesMut::new();
+    wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+    wire::put_field(&mut any, 2, &[0x7a; 200]);
+    let mut sent = BytesMut::new();
+    wire::put_field(&mut sent, 1, version.as_bytes());
+    wire::put_field(&mut sent, 2, &any);
+    wire::put_field(&mut sent, 3, name.as_bytes());
+    let envelope = Envelope::parse(&sent, type_url).expect("a good envelope");
+    Arc::new(envelope.encode(type_url, name.into()).expect("it has a body"))
+}
 
 fn median(mut took: Vec<Duration>) -> Duration {
     took.sort_unstable();
@@ -174,7 +193,7 @@ fn catch_up(view: View) {
     print(&format!("{row} (us by entries that are stale)"), &[12_500, 50_000, 200_000].map(figure));
 }
 
-pub(crate) fn rows() {
+fn main() {
     leave(false);
     leave(true);
     change(Protocol::Sotw, false);
