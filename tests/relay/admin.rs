@@ -5,28 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::process::{Process, clusters, http1, program, relay};
 use http::Method;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn head_has_no_body_over_http2() {
-    let relay = relay("");
-    let socket = tokio::net::TcpStream::connect(relay.admin).await.unwrap();
-    let (client, connection) = h2::client::handshake(socket).await.unwrap();
-    tokio::spawn(connection);
-    let mut client = client.ready().await.unwrap();
-    for path in ["/healthz", "/clients", "/metrics"] {
-        let uri = format!("http://{}{path}", relay.admin);
-        let head = http::Request::builder().method(Method::HEAD).uri(uri).body(()).unwrap();
-        let (response, _) = client.send_request(head, true).unwrap();
-        let response = response.await.unwrap();
-        assert_eq!(response.status(), 200, "{path}");
-        let length: usize = response.headers()["content-length"].to_str().unwrap().parse().unwrap();
-        assert!(length > 0, "{path}");
-        assert!(response.into_body().data().await.is_none(), "{path}");
-    }
-}
 
 /// An order may come with a body, as forms and some HTTP clients send one.
 #[tokio::test(flavor = "multi_thread")]
@@ -53,19 +33,6 @@ async fn a_request_with_a_body_is_answered() {
         format!("POST /drain HTTP/1.1\r\nhost: relay\r\ncontent-length: {}\r\n\r\n{large}", large.len());
     assert_eq!(http1(relay.admin, &request).0, 413);
     assert_eq!(relay.admin_get("/ready").0, 200);
-}
-
-/// `curl` writes a page to a terminal as it is.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_says_steers_no_terminal() {
-    let node = "a\u{1b}[31m\u{9b}2J\u{7f}\u{202e}";
-    let relay = relay("");
-    let mut client = Delta::asking(&connect(&relay.uri()).await, node, CDS, &["*"]).await;
-    client.response().await;
-    let (_, page) = relay.admin_get("/clients");
-    assert!(!page.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'), "{page:?}");
-    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
-    assert_eq!(page["clients"][0]["node"]["id"], node);
 }
 
 /// It has no authentication.

@@ -1,26 +1,20 @@
 //! The binary over real sockets: what a peer may do wrong, how streams end, and what the directory source shows.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan::grpc::BytesCodec;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, SOTW_ADS, Sotw, connect,
-    message_bytes, names, node, subscription, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, SOTW_ADS, Sotw, connect, names,
+    node, subscription, unary,
 };
-use deltafan_test_support::process::{Process, clusters, http1, program, relay};
+use deltafan_test_support::process::{Process, clusters, http1, relay};
 use deltafan_test_support::wire::framed;
-use http::uri::PathAndQuery;
 use prost::Message as _;
 use tonic::Code;
-use tonic_health::pb::HealthCheckRequest;
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_client::HealthClient;
 
 /// A client that must not notice what another does: it gets what it asks for.
 async fn is_served(relay: &Process) {
@@ -256,133 +250,6 @@ async fn the_directory_is_followed_on_every_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_ep_06_a_type_nobody_has_heard_of_is_answered_on_ads() {
-    let relay = relay("");
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::asking(&channel, "curious", "type.googleapis.com/example.v1.Thing", &["x"]).await;
-    assert_eq!(stream.response().await.removed_resources, ["x"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_clients_share_one_encoding() {
-    let relay = relay("");
-    let mut streams = Vec::new();
-    for id in 0..100 {
-        let channel = connect(&relay.uri()).await;
-        let mut stream = Delta::asking(&channel, &format!("client-{id}"), CDS, &["*"]).await;
-        let response = stream.take().await;
-        streams.push((stream, response.nonce));
-    }
-    relay.wait_for("the ACKs", || {
-        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"}") >= 100.0
-    });
-    let (encodes, responses) =
-        (relay.metric("deltafan_encodes_total"), relay.metric("deltafan_responses_total"));
-
-    relay.write("clusters.yaml", &clusters(["a", "b", "c"]));
-    for (stream, first) in &mut streams {
-        let response = stream.response().await;
-        assert_eq!(names(&response), ["c"]);
-        assert_ne!(response.nonce, *first);
-    }
-    relay.wait_for("the count", || relay.metric("deltafan_responses_total") >= responses + 100.0);
-    assert_eq!(relay.metric("deltafan_encodes_total"), encodes + 1.0);
-    assert_eq!(relay.metric("deltafan_cohorts{type=\"cds\"}"), 1.0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn health_and_readiness_say_whether_to_send_clients_here() {
-    use tonic_health::pb::health_check_response::ServingStatus;
-    use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-
-    let relay = relay("  drain: 20s\n");
-    let channel = connect(&relay.uri()).await;
-    let status = |message: Bytes| HealthCheckResponse::decode(message).unwrap().status();
-    let answer =
-        unary(&channel, "/grpc.health.v1.Health/Check", HealthCheckRequest::default()).await.unwrap();
-    assert_eq!(status(answer), ServingStatus::Serving);
-    let mut grpc = tonic::client::Grpc::new(channel.clone());
-    grpc.ready().await.unwrap();
-    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Watch");
-    let request = tonic::Request::new(message_bytes(&HealthCheckRequest::default()));
-    let mut watch = grpc.server_streaming(request, path, BytesCodec).await.unwrap().into_inner();
-    let mut watched = async || {
-        let message = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time");
-        status(message.unwrap().unwrap())
-    };
-    assert_eq!(watched().await, ServingStatus::Serving);
-    assert_eq!(relay.admin_get("/healthz").0, 200);
-    assert_eq!(relay.admin_get("/nothing").0, 404);
-    assert_eq!(http1(relay.admin, "POST /ready HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").0, 405);
-
-    relay.terminate();
-    assert_eq!(watched().await, ServingStatus::NotServing);
-    let (code, reason) = relay.admin_get("/ready");
-    assert_eq!((code, reason.as_str()), (503, "not ready: draining\n"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn sigterm_drains_and_exits_with_zero() {
-    let mut relay = relay("  drain: 5s\n");
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::asking(&channel, "drained", CDS, &["*"]).await;
-    stream.take().await;
-
-    relay.terminate();
-    let status = stream.end().await;
-    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    drop((stream, channel));
-    assert_eq!(relay.wait().code(), Some(0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn get_takes_a_star_for_everything() {
-    let relay = relay("");
-    let get = std::process::Command::new(program())
-        .args(["get", "cds", "*", "--server", &relay.uri()])
-        .output()
-        .unwrap();
-    let table = String::from_utf8(get.stdout).unwrap();
-    assert!(get.status.success(), "{table}");
-    assert_eq!(table.lines().count(), 3, "{table}");
-}
-
-/// A client that rejects whatever it is sent is told of once, and so is its text, whatever it holds.
-#[tokio::test(flavor = "multi_thread")]
-async fn rejections_do_not_flood_the_log() {
-    let relay = relay("");
-    let mut stream = Delta::asking(&connect(&relay.uri()).await, "nacker", CDS, &["a"]).await;
-    for _ in 0..20 {
-        let response = stream.response().await;
-        stream.nack(&response).await;
-        stream.subscribe("nacker", CDS, &["a"]).await;
-    }
-    relay.wait_for("the rejections", || {
-        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"nack\"}") == 20.0
-    });
-    let told = relay.wait_for_message("a client rejected an update (NACK)");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0]["node"], "nacker");
-    assert_eq!(told[0]["text"], "rejected by the test");
-}
-
-/// A watch of the relay's health does not hold up its drain, and learns of it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_health_watch_ends_with_a_drain() {
-    let mut relay = relay("  drain: 30s\n");
-    let channel = connect(&relay.uri()).await;
-    let mut client = HealthClient::new(channel.clone());
-    let mut watch = client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
-    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
-
-    relay.terminate();
-    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
-    assert_eq!(watch.message().await.unwrap_err().code(), Code::Unavailable);
-    drop((watch, client, channel));
-    assert_eq!(relay.wait().code(), Some(0), "long before the window is over");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn connections_grow_old() {
     let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
     let mut stream = Delta::asking(&connect(&relay.uri()).await, "old", CDS, &["*"]).await;
@@ -390,44 +257,6 @@ async fn connections_grow_old() {
     let status = stream.end().await;
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     is_served(&relay).await;
-}
-
-/// Each has a time of its own, so that clients that connected together do not come back together.
-#[test]
-fn connections_of_one_moment_grow_old_at_different_times() {
-    const AGE: f64 = 3.0;
-    let relay = relay("  max_connection_age: 3s\n");
-    let request = subscription("old", CDS, &[]);
-    let clients: Vec<_> = (0..30)
-        .map(|_| {
-            let mut socket = TcpStream::connect(relay.listener).unwrap();
-            let opened = Instant::now();
-            socket.write_all(&raw_stream(DELTA_ADS, &request.encode_to_vec(), 0)).unwrap();
-            thread::spawn(move || {
-                wait_for_goaway(&mut socket);
-                opened.elapsed().as_secs_f64()
-            })
-        })
-        .collect();
-    let mut ages: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
-    ages.sort_by(f64::total_cmp);
-    let (first, last) = (ages[0], ages[ages.len() - 1]);
-    assert!(first > AGE * 0.8 - 0.1, "too early: {ages:.3?}");
-    // How evenly, and how late at most, is proved in virtual time: a busy machine adds to each of them.
-    assert!(last - first > AGE * 0.1, "all at once: {ages:.3?}");
-}
-
-fn wait_for_goaway(socket: &mut TcpStream) {
-    const GOAWAY: u8 = 7;
-    let mut head = [0; 9];
-    loop {
-        socket.read_exact(&mut head).unwrap();
-        if head[3] == GOAWAY {
-            return;
-        }
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        io::copy(&mut socket.take(length.into()), &mut io::sink()).unwrap();
-    }
 }
 
 /// A watch of the health service ends with nothing but its connection.

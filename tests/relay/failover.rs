@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deltafan::cache::{
-    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
-};
+use deltafan::cache::{Membership, Protocol};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan::upstream::{
-    Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
-};
+use deltafan::upstream::{Backoff, FailoverTimes, Options, Servers, Settings, Transport};
 use deltafan_test_support::client::{CDS, Delta, connect, versions};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
@@ -22,13 +19,11 @@ use deltafan_test_support::wire::framed;
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::groups::FLEETS;
-use crate::upstream::{head, streams};
+use crate::upstream::{self, head, streams};
 
 /// Clusters by name, with version and body.
 type Content = BTreeMap<String, (String, String)>;
@@ -189,11 +184,16 @@ const TIMES: FailoverTimes =
 
 /// The relay as a client of several control planes, with a client of its own that wants all clusters.
 struct Relay {
-    cache: Arc<Cache>,
-    counters: Arc<Counters>,
-    state: watch::Receiver<UpstreamState>,
+    upstream: upstream::Relay,
     _client: Membership,
-    _stop: tokio_util::sync::DropGuard,
+}
+
+impl Deref for Relay {
+    type Target = upstream::Relay;
+
+    fn deref(&self) -> &upstream::Relay {
+        &self.upstream
+    }
 }
 
 impl Relay {
@@ -206,7 +206,6 @@ impl Relay {
     }
 
     fn timed(uris: &[String], same_versions: bool, times: FailoverTimes) -> Self {
-        let (cache, writer) = Cache::new(Limits::default());
         let options = |uri: &String| {
             let transport = Transport { connect_timeout: Duration::from_millis(300), ..Transport::default() };
             let backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
@@ -219,21 +218,13 @@ impl Relay {
             same_versions,
             ..Settings::default()
         };
-        let mut client = Client::on(Mux::new(writer, settings), Arc::new(servers));
-        let (counters, state, stop) =
-            (Arc::clone(client.counters()), client.state(), CancellationToken::new());
-        let stopped = stop.clone();
-        tokio::spawn(async move { client.run(stopped).await });
-        let profile =
-            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
-        let of = cache.of(&Kind::Cluster.into()).unwrap();
-        let joined = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));
-        Self { cache, counters, state, _client: joined, _stop: stop.drop_guard() }
+        let upstream = upstream::Relay::on(servers, settings);
+        let client = upstream.client(Kind::Cluster, true, &[]);
+        Self { upstream, _client: client }
     }
 
     fn version(&self, name: &str) -> Option<String> {
-        let snapshot = self.cache.of(&Kind::Cluster.into()).unwrap().snapshot();
-        snapshot.by_name(name).present().map(|resource| resource.version().to_owned())
+        self.upstream.version(Kind::Cluster, name)
     }
 
     fn server(&self) -> usize {

@@ -62,7 +62,7 @@ fn cds() -> TypeUrl {
 async fn each_transport_shows_one_answer() {
     let files = [("clusters.yaml", &*clusters(["a", "b"])), ("endpoints.yaml", ENDPOINTS)];
     let relay = Process::start(&files, "");
-    for args in [&["cds"][..], &["cds", "b"], &["eds", "a"]] {
+    for (args, count) in [(&["cds"][..], 2), (&["cds", "*"], 2), (&["cds", "b"], 1), (&["eds", "a"], 1)] {
         let mut answers = Vec::new();
         for transport in TRANSPORTS {
             let json = get(&relay.uri(), transport, &[args, &["-o", "json"]].concat()).await;
@@ -77,7 +77,7 @@ async fn each_transport_shows_one_answer() {
             answers.push(json);
         }
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{args:?}: {answers:?}");
-        assert_eq!(answers[0]["resources"].as_array().unwrap().len(), if args.len() == 1 { 2 } else { 1 });
+        assert_eq!(answers[0]["resources"].as_array().unwrap().len(), count);
     }
     let sizes = async |transport| {
         let table = get(&relay.uri(), transport, &["cds"]).await.stdout;

@@ -144,29 +144,6 @@ async fn a_server_that_allows_few_streams_is_given_more_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_group_starves_behind_a_server_that_allows_100_streams() {
-    let (relay, mut told) = behind_h2(100, FLEETS).await;
-    let mut clients = Vec::new();
-    let letters = || b'a'..=b'z';
-    let fleets: Vec<String> = letters().chain(letters()).take(40).enumerate().map(fleet_name).collect();
-    for fleet in &fleets {
-        clients.push(client(&relay, &format!("{fleet}-1")).await);
-    }
-    let mut on = BTreeMap::<usize, usize>::new();
-    for _ in &fleets {
-        let (connection, _) = tokio::time::timeout(PATIENCE, told.recv()).await.expect("all groups").unwrap();
-        *on.entry(connection).or_default() += 1;
-    }
-    assert!(on.len() == 2 && on.values().all(|groups| *groups <= 33), "{on:?}");
-    assert_eq!(relay.metric("deltafan_upstream_connections"), 2.0);
-}
-
-/// A name of letters for each fleet.
-fn fleet_name((number, letter): (usize, u8)) -> String {
-    char::from(letter).to_string().repeat(number / 26 + 1)
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_allows_one_stream_is_reported() {
     let (relay, _told) = behind_h2(1, "").await;
     relay.wait_for("a line about the limit", || {

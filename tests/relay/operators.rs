@@ -157,20 +157,6 @@ fn expect_loss(relay: &Process, uri: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_control_plane_that_is_killed_is_missed_at_once() {
-    let file = format!("resources:\n- \"@type\": {CDS}\n  name: c1\n");
-    let start_origin = move || Process::start(&[("clusters.yaml", &file)], "");
-    let origin = tokio::task::spawn_blocking(start_origin).await.unwrap();
-    let uri = origin.uri();
-    let relay =
-        start(uri.clone(), "backoff: {initial: 1h, max: 1h}, keepalive: {interval: 1h, timeout: 1h}").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    client.take().await;
-    drop(origin);
-    expect_loss(&relay, &uri);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     let mut origin = Origin::start().await;
     let relay = start(origin.uri(), QUICK_UNPINGED).await;

@@ -186,20 +186,6 @@ fn r_rest_04_nothing_new_is_304_without_a_body_after_the_hold() {
 }
 
 #[test]
-fn r_rest_05_a_change_ends_the_hold_at_once() {
-    let relay = relay(LONG);
-    let mut client = Http1::connect(relay.listener);
-    let version = client.poll("clusters", "{}").version();
-    client.request("POST /v3/discovery:clusters", "", &offering(&version));
-    relay.wait_for("a poll that waits", || held(&relay) == 1.0);
-    relay.write("clusters.yaml", &clusters(["b", "c"]));
-    let answer = client.answer().unwrap();
-    assert_eq!(cluster_names(&answer.json()), ["b", "c"], "a cluster that was removed is missing");
-    assert_ne!(answer.version(), version);
-    assert!(relay.metric("deltafan_propagation_seconds_count{type=\"cds\",transport=\"rest\"}") >= 1.0);
-}
-
-#[test]
 fn r_rest_06_the_hold_is_cut_to_the_clients_timeout() {
     let relay = relay(LONG);
     let mut client = Http1::connect(relay.listener);
@@ -378,18 +364,6 @@ fn a_peer_that_holds_too_many_is_told_to_come_later() {
 }
 
 #[test]
-fn polls_that_wait_do_not_hold_up_a_drain() {
-    let mut relay = relay(&format!("  drain: 1h\n{LONG}"));
-    let mut client = Http1::connect(relay.listener);
-    let version = client.poll("clusters", "{}").version();
-    client.request("POST /v3/discovery:clusters", "", &offering(&version));
-    relay.wait_for("a poll that waits", || held(&relay) == 1.0);
-    relay.terminate();
-    assert_eq!(client.answer().unwrap().status, 304);
-    assert!(relay.wait().success(), "long before the end of the hold and of the drain");
-}
-
-#[test]
 fn r_relay_22_a_client_of_http1_that_reads_nothing_is_closed() {
     let many: Vec<String> = (0..40_000).map(|number| format!("n{number:0>400}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -536,11 +510,4 @@ fn bad_descriptor_sets_are_told_by_check_and_by_serve() {
         }
     }
     assert_eq!(run("check", "acme.binpb, acme.binpb").0, Some(0), "the same twice is no conflict");
-}
-
-#[test]
-fn secrets_are_served_over_loopback() {
-    let relay = relay("rest: {hold: 300ms}\n");
-    let answer = Http1::connect(relay.listener).poll("secrets", r#"{"resource_names": ["s"]}"#);
-    assert_eq!(answer.json()["resources"], serde_json::json!([]));
 }

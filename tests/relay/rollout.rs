@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse, Status};
+use deltafan::proto::{DeltaDiscoveryResponse, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
+use deltafan_test_support::origin::{OriginStream, resource, response};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -142,28 +142,6 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     wait_for_phase(&relay, "idle");
     assert_eq!(relay.admin_post("/rollout/release").0, 404);
     assert_eq!(relay.admin_get("/rollout/release").0, 405);
-}
-
-/// A change goes on its way when nobody rejects it, and when an operator says so.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_spreads_when_it_is_accepted_or_released() {
-    let (relay, _origin, mut upstream) =
-        relay_and_origin("rollout: {types: [cds], share: 0%, window: 1s}\n").await;
-    let [mut canary, mut other] = canary_and_other(&relay, &mut upstream).await;
-    upstream.send(&cluster("2"));
-    let told = canary.response().await;
-    canary.ack(&told).await;
-    let told = other.response().await;
-    assert!(has(&told, "2"));
-    other.ack(&told).await;
-    assert_eq!(relay.metric("deltafan_rollouts_total{result=\"spread\"}"), 1.0);
-    upstream.send(&cluster("3"));
-    let told = canary.response().await;
-    canary.nack(&told).await;
-    wait_for_phase(&relay, "held");
-    assert!(tokio::time::timeout(Duration::from_millis(1500), other.response()).await.is_err());
-    assert_eq!(relay.admin_post("/rollout/release").0, 200);
-    assert!(has(&other.response().await, "3"));
 }
 
 /// The canary is silent, and the control plane connects again meanwhile and repeats itself.
@@ -379,79 +357,4 @@ async fn r_relay_13_a_control_plane_is_told_once_of_what_is_held_and_again_on_a_
     upstream.send(&cluster("2"));
     upstream.expect_ack("2").await;
     assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_13_by_state_of_the_world_it_is_told_with_its_own_version() {
-    let mut origin = Origin::start().await;
-    origin.implement(false, true);
-    let uri = origin.uri();
-    let start = move || Process::behind_server(&uri, "protocol: sotw", REPORTING);
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
-    let mut upstream = origin.accept_sotw().await;
-    let mut canary = client(&relay, "canary").await;
-    upstream.expect_request().await;
-    let cds: TypeUrl = Kind::Cluster.into();
-    for version in ["1", "2"] {
-        upstream.send(&state(&cds, version, &[("a", version)]));
-        upstream.expect_ack(version).await;
-        let told = canary.response().await;
-        if version == "1" { canary.ack(&told).await } else { canary.nack(&told).await }
-    }
-    let report = upstream.expect_request().await;
-    assert_eq!((report.type_url.as_str(), report.resource_names), (CDS, vec!["a".to_owned()]));
-    assert_eq!((report.response_nonce.as_str(), report.version_info.as_str()), ("2", "2"));
-    let held = wait_for_phase(&relay, "held");
-    assert_report(report.error_detail.as_ref(), held["held"][0]["version"].as_str().unwrap());
-    // One that sends it again all the same is answered by an ACK.
-    upstream.send(&DiscoveryResponse { nonce: "again".to_owned(), ..state(&cds, "2", &[("a", "2")]) });
-    upstream.expect_ack("again").await;
-    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
-}
-
-/// Each relay reports to its own control plane what its own canaries reject: texts do not travel on.
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_13_a_report_ends_at_the_relay_that_it_is_for() {
-    let (upper, _origin, mut upstream) = relay_and_origin(REPORTING).await;
-    let uri = upper.uri();
-    let start = move || Process::behind(&uri, REPORTING);
-    let lower = tokio::task::spawn_blocking(start).await.unwrap();
-    let mut canary = client(&lower, "canary").await;
-    upstream.expect_request().await;
-    for version in ["1", "2"] {
-        upstream.send(&cluster(version));
-        upstream.expect_ack(version).await;
-        let told = canary.response().await;
-        assert!(has(&told, version), "{told:?}");
-        if version == "1" { canary.ack(&told).await } else { canary.nack(&told).await }
-    }
-    wait_for_phase(&lower, "held");
-    let mut nacks = Json::Null;
-    upper.wait_for("the report", || {
-        nacks = serde_json::from_str(&upper.admin_get("/nacks").1).unwrap();
-        nacks["remembered"] == 1
-    });
-    let nack = &nacks["nacks"][0];
-    let text = "held after canaries rejected it: a at version 2 (1 of 1 canaries): rejected by the test";
-    assert_eq!(
-        (&nack["text"], &nack["type"], &nack["state"]),
-        (&json!(text), &json!("cds"), &json!("rejected"))
-    );
-    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
-    assert_eq!(rollout(&upper)["phase"], "idle");
-    assert_eq!(upper.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 0.0);
-    // Nothing is sent again for it, and the correction goes all the way.
-    assert_eq!(lower.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 1.0);
-    upstream.send(&cluster("3"));
-    upstream.expect_ack("3").await;
-    // The canary has the last good version back.
-    let mut told = canary.response().await;
-    assert!(has(&told, "1"), "{told:?}");
-    canary.ack(&told).await;
-    told = canary.response().await;
-    assert!(has(&told, "3"), "{told:?}");
-    canary.ack(&told).await;
-    wait_for_phase(&lower, "idle");
-    let clients: Json = serde_json::from_str(&upper.admin_get("/clients").1).unwrap();
-    assert_eq!(clients["clients"][0]["state"], "synced", "{clients}");
 }

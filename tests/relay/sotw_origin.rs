@@ -6,9 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names, subscription, versions,
-};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, MOMENT, connect, names, subscription, versions};
 use deltafan_test_support::origin::{
     Origin, SotwOriginStream, named_any, resource, response, state, timed, wrapped,
 };
@@ -51,28 +49,6 @@ async fn take(client: &mut Delta, count: usize) -> HashMap<String, String> {
         client.ack(&response).await;
     }
     held
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_sotw_18_one_change_among_10_000_clusters_is_one_cluster_for_a_delta_client() {
-    let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
-    let mut client = client(&relay, &HashMap::new()).await;
-    let asked = upstream.expect_request().await;
-    assert_eq!((asked.type_url.as_str(), asked.resource_names.len()), (CDS, 0));
-    let all: Vec<String> = (0..10_000).map(|number| format!("cluster-{number:05}")).collect();
-    let mut content: Vec<(&str, &str)> = all.iter().map(|name| (name.as_str(), "first")).collect();
-    upstream.deliver(&state(&cds(), "1", &content)).await;
-    assert_eq!(take(&mut client, 10_000).await.len(), 10_000);
-    content[1234].1 = "second";
-    upstream.deliver(&state(&cds(), "2", &content)).await;
-    let update = client.response().await;
-    assert_eq!((names(&update), update.removed_resources.len()), (vec!["cluster-01234".to_owned()], 0));
-    client.ack(&update).await;
-    // A resource that is missing from a state is gone.
-    content.remove(77);
-    upstream.deliver(&state(&cds(), "3", &content)).await;
-    let update = client.response().await;
-    assert_eq!((update.resources.len(), update.removed_resources), (0, vec!["cluster-00077".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,88 +198,6 @@ async fn a_relay_that_is_asked_by_state_of_the_world_is_warned_of() {
             .iter()
             .any(|event| event["message"].as_str().unwrap_or_default().starts_with("the server is a relay"))
     });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_up_13_a_faulty_state_is_refused_and_the_last_one_is_served() {
-    let (relay, mut origin, mut upstream) = relay_and_sotw_origin().await;
-    let mut client = client(&relay, &HashMap::new()).await;
-    upstream.answer(&state(&cds(), "1", &[("a", "1")])).await;
-    take(&mut client, 1).await;
-    let eds = TypeUrl::from(Kind::Endpoint);
-    let mut of_another_type = state(&cds(), "2", &[("a", "2")]);
-    of_another_type.resources.push(named_any(&eds, "x", ""));
-    for fault in
-        [of_another_type, state(&cds(), "2", &[("a", "2"), ("a", "3")]), state(&cds(), "2", &[("", "2")])]
-    {
-        upstream.send(&fault);
-        let nack = upstream.expect_request().await;
-        assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "2"));
-        assert!(nack.error_detail.is_some());
-    }
-    client.silence().await;
-    // Nonsense ends the stream, and the next one begins anew.
-    upstream.send_bytes(Bytes::from_static(b"\x0b"));
-    upstream.expect_end().await;
-    let mut upstream = origin.accept_sotw().await;
-    let asked = upstream.expect_request().await;
-    assert_eq!((asked.version_info.as_str(), asked.response_nonce.as_str()), ("", ""));
-    upstream.deliver(&state(&cds(), "2", &[("a", "2")])).await;
-    assert_eq!(names(&client.response().await), ["a"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_09_versions_are_those_of_the_content_over_reconnects_and_relays() {
-    let (relay, mut origin, mut upstream) = relay_and_sotw_origin().await;
-    let mut first = client(&relay, &HashMap::new()).await;
-    upstream.expect_request().await;
-    let content = [("a", "1"), ("b", "1"), ("c", "1")];
-    upstream.deliver(&state(&cds(), "1", &content)).await;
-    let held = take(&mut first, 3).await;
-    // The control plane restarts and counts from the beginning.
-    upstream.close();
-    let mut upstream = origin.accept_sotw().await;
-    upstream.answer(&state(&cds(), "0", &content)).await;
-    first.silence().await;
-    // A client comes from another relay of the same release with what it holds.
-    let (other, _other_origin, mut other_upstream) = relay_and_sotw_origin().await;
-    let mut moved = client(&other, &held).await;
-    other_upstream.answer(&state(&cds(), "another", &[("a", "1"), ("b", "2")])).await;
-    let (mut came, mut gone) = (Vec::new(), Vec::new());
-    while came.is_empty() || gone.is_empty() {
-        let update = moved.response().await;
-        came.extend(names(&update));
-        gone.extend(update.removed_resources.clone());
-        moved.ack(&update).await;
-    }
-    assert_eq!((came, gone), (vec!["b".to_owned()], vec!["c".to_owned()]));
-    // A resource that went while the relay was away is gone for those that stayed.
-    upstream.close();
-    let mut upstream = origin.accept_sotw().await;
-    upstream.answer(&state(&cds(), "1", &content[..2])).await;
-    let update = first.response().await;
-    assert_eq!((update.resources.len(), update.removed_resources), (0, vec!["c".to_owned()]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_sotw_19_names_are_asked_for_together_and_what_is_not_sent_stays() {
-    let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
-    let eds = TypeUrl::from(Kind::Endpoint);
-    let mut one = Delta::asking(&connect(&relay.uri()).await, "one", EDS, &["a", "b"]).await;
-    assert_eq!(upstream.expect_request().await.resource_names, ["a", "b"]);
-    upstream.deliver(&state(&eds, "1", &[("a", "1"), ("b", "1")])).await;
-    let mut came = Vec::new();
-    while came.len() < 2 {
-        let update = one.response().await;
-        came.extend(names(&update));
-        one.ack(&update).await;
-    }
-    let mut two = Delta::asking(&connect(&relay.uri()).await, "two", EDS, &["c"]).await;
-    let asked = upstream.expect_request().await;
-    assert_eq!((asked.resource_names.len(), asked.response_nonce.as_str()), (3, "1"));
-    upstream.deliver(&state(&eds, "2", &[("c", "1")])).await;
-    assert_eq!(names(&two.response().await), ["c"]);
-    one.silence().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,18 +22,18 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
 
+/// The relay's upstream side alone.
 pub(super) struct Relay {
-    cache: Arc<Cache>,
+    pub(super) cache: Arc<Cache>,
     pub(super) counters: Arc<Counters>,
     pub(super) state: watch::Receiver<UpstreamState>,
-    stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+    _stop: DropGuard,
 }
 
 impl Relay {
@@ -47,19 +47,20 @@ impl Relay {
     }
 
     pub(super) fn at(options: Options) -> Self {
-        let (cache, writer) = Cache::new(Limits::default());
         let node = Node { id: "relay".to_owned(), ..Node::default() };
         let (linger, settle) = (Duration::from_millis(200), Duration::from_millis(10));
         let settings = Settings { node, linger, settle, ..Settings::default() };
-        let mut client = Client::on(
-            Mux::new(writer, settings),
-            Arc::new(Servers::new(options, [], FailoverTimes::default())),
-        );
+        Self::on(Servers::new(options, [], FailoverTimes::default()), settings)
+    }
+
+    pub(super) fn on(servers: Servers, settings: Settings) -> Self {
+        let (cache, writer) = Cache::new(Limits::default());
+        let mut client = Client::on(Mux::new(writer, settings), Arc::new(servers));
         let (counters, state, stop) =
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
         let stopped = stop.clone();
-        let task = tokio::spawn(async move { client.run(stopped).await });
-        Self { cache, counters, state, stop, task }
+        tokio::spawn(async move { client.run(stopped).await });
+        Self { cache, counters, state, _stop: stop.drop_guard() }
     }
 
     pub(super) fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
@@ -70,7 +71,7 @@ impl Relay {
         of.join(subscription, profile, &Arc::new(WakeHandle::default()))
     }
 
-    fn version(&self, kind: Kind, name: &str) -> Option<String> {
+    pub(super) fn version(&self, kind: Kind, name: &str) -> Option<String> {
         let snapshot = self.cache.of(&kind.into()).expect("few types").snapshot();
         snapshot.by_name(name).present().map(|resource| resource.version().to_owned())
     }
@@ -127,38 +128,6 @@ async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
         assert!(why.contains(expected), "{why}");
         accepting.abort();
     }
-}
-
-#[tokio::test]
-async fn r_up_02_held_versions_are_claimed_after_a_reconnect() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _clients = (relay.client(CDS, true, &[]), relay.client(EDS, false, &["e1", "e2", "e3"]));
-    let mut stream = origin.accept().await;
-    let first = stream.expect_request().await;
-    assert_eq!(first.node.map(|node| node.id).as_deref(), Some("relay"));
-    assert!(first.initial_resource_versions.is_empty());
-    stream.expect_request().await;
-    send(&stream, CDS, "1", &[("c0", "v1"), ("c1", "v1")]);
-    send(&stream, EDS, "2", &[("e1", "v7"), ("e2", "v7")]);
-    stream.expect_ack("1").await;
-    stream.expect_ack("2").await;
-    relay.holds(CDS, "c1", "v1").await;
-    let settled = || relay.cache.of(&CDS.into()).expect("few types").snapshot().wildcard_known();
-    eventually("state", async || settled()).await;
-    stream.close();
-
-    let mut stream = origin.accept().await;
-    let cds = stream.expect_request().await;
-    assert!(cds.node.is_some());
-    let claimed =
-        |names: [&str; 2], version: &str| names.map(|name| (name.to_owned(), version.to_owned())).into();
-    assert_eq!(cds.initial_resource_versions, claimed(["c0", "c1"], "v1"));
-    let eds = stream.expect_request().await;
-    assert_eq!(eds.resource_names_subscribe.len(), 3);
-    assert_eq!(eds.initial_resource_versions, claimed(["e1", "e2"], "v7"));
-    assert_eq!(relay.version(CDS, "c1").as_deref(), Some("v1"), "nothing went with the connection");
-    assert_eq!(relay.counters.reconnects.get(), 1);
 }
 
 #[tokio::test]
@@ -219,28 +188,6 @@ async fn r_relay_04_the_word_of_a_relay_on_its_own_control_plane_is_heard() {
     let secondary = origin.accept_asked().await;
     send(&secondary, CDS, "2", &[("a", "1")]);
     is_cut_off(false).await;
-}
-
-#[tokio::test]
-async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly() {
-    let origin = Origin::start().await;
-    let (address, uri) = (origin.address(), origin.uri());
-    drop(origin);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let relay = Relay::with_backoff(&uri, Duration::from_millis(40), Duration::from_millis(400));
-    let _client = relay.client(CDS, true, &[]);
-    let start = Instant::now();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    eventually("fourth attempt", async || relay.counters.connect_failures.get() >= 4).await;
-    let (failures, took) = (relay.counters.connect_failures.get(), start.elapsed());
-    assert!(failures as f64 <= 30.0 * took.as_secs_f64(), "{failures} attempts in {took:?}");
-    let state = relay.state.borrow().clone();
-    assert!(!state.connected && !state.ever_connected);
-    assert!(state.last_error.is_some_and(|error| error.to_lowercase().contains("refused")));
-
-    let mut origin = Origin::listen(address).await;
-    let _stream = origin.accept_asked().await;
-    assert!(relay.state.borrow().connected);
 }
 
 /// A refused connection costs the control plane nothing. One that is accepted and then reset may be
@@ -305,34 +252,6 @@ async fn r_up_09_a_connection_that_went_dead_is_noticed() {
 }
 
 #[tokio::test]
-async fn nonsense_ends_the_stream_and_the_next_attempt_waits() {
-    let (mut origin, relay, _client, mut stream) = asked().await;
-    stream.send_bytes(Bytes::from_static(&[0xff; 20]));
-    stream.expect_end().await;
-    let _stream = origin.accept_asked().await;
-    assert_eq!(relay.counters.stream_failures.get(), 1);
-    let error = relay.state.borrow().last_error.clone().unwrap_or_default();
-    assert!(error.contains("discovery response"), "{error}");
-}
-
-#[tokio::test]
-async fn only_a_response_that_is_accepted_is_an_answer() {
-    let (_origin, relay, _client, mut stream) = asked().await;
-    eventually("count of what is unanswered", async || relay.state.borrow().unanswered.count == 1).await;
-    assert!(relay.state.borrow().connected && relay.state.borrow().looked);
-    let mut nameless = response(&CDS.into(), "refused");
-    nameless.resources = vec![resource(&CDS.into(), "", "v1", b"")];
-    stream.send(&nameless);
-    send(&stream, EDS, "unrequested", &[("e1", "v1")]);
-    assert!(stream.expect_request().await.error_detail.is_some());
-    eventually("count of it", async || relay.counters.unrequested_responses.get() == 1).await;
-    assert_eq!(relay.state.borrow().last_answer, None);
-    deliver(&mut stream, CDS, "accepted", &[]).await;
-    assert!(relay.state.borrow().last_answer.is_some());
-    eventually("count of what is unanswered", async || relay.state.borrow().unanswered.count == 0).await;
-}
-
-#[tokio::test]
 async fn r_up_23_a_large_response_is_taken() {
     let (_origin, relay, _client, mut stream) = asked().await;
     let type_url = TypeUrl::from(CDS);
@@ -342,21 +261,6 @@ async fn r_up_23_a_large_response_is_taken() {
     stream.send(&large);
     stream.expect_ack("large").await;
     assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 1024);
-}
-
-#[tokio::test]
-async fn r_relay_16_held_resources_outlive_their_linger_while_the_origin_is_away() {
-    let mut origin = Origin::start().await;
-    let minute = Duration::from_secs(60);
-    let relay = Relay::with_backoff(&origin.uri(), minute, minute);
-    let named = relay.client(EDS, false, &["e1"]);
-    let mut stream = origin.accept_asked().await;
-    deliver(&mut stream, EDS, "1", &[("e1", "v1")]).await;
-    drop((origin, stream));
-    eventually("loss", async || !relay.state.borrow().connected).await;
-    drop(named);
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    assert_eq!(relay.version(EDS, "e1").as_deref(), Some("v1"), "three times the linger later");
 }
 
 #[tokio::test]
@@ -379,14 +283,6 @@ async fn an_origin_that_does_not_read_is_not_queued_for() {
     }
     // In requests of 16 KiB.
     assert!(relay.counters.requests.get() < 75, "what could not be sent goes out together");
-}
-
-#[tokio::test]
-async fn it_stops_when_told() {
-    let (_origin, relay, _client, mut stream) = asked().await;
-    relay.stop.cancel();
-    timeout(PATIENCE, relay.task).await.expect("in time").expect("no panic");
-    stream.expect_end().await;
 }
 
 #[test]

@@ -6,17 +6,12 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{
-    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
-};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::tls::client::ClientFiles;
 use deltafan::tls::files::Files;
 use deltafan::tls::options::{CertificateFiles, TlsOptions};
 use deltafan::tls::reload::Reloader;
-use deltafan::upstream::{
-    Backoff, Client, FailoverTimes, Mux, Options, Servers, Settings, Target, Transport, UpstreamState, dial,
-};
+use deltafan::upstream::{Backoff, Options, Target, Transport, dial};
 use deltafan_test_support::certificates::{Authority, Identity, Use, put};
 use deltafan_test_support::eventually;
 use deltafan_test_support::front::{Front, Shown};
@@ -26,8 +21,8 @@ use rustls::version::{TLS12, TLS13};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+
+use crate::upstream::Relay;
 
 const CDS: Kind = Kind::Cluster;
 const ISTIOD: &str = "spiffe://mesh.example/ns/istio-system/sa/istiod";
@@ -279,8 +274,8 @@ async fn requests_say_that_they_came_over_https() {
     let leaf = pki.server(&["localhost"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let front = Front::start(listener.local_addr().unwrap(), &Shown::new(&leaf)).await;
-    let relay = Relay::start(&front.uri("localhost"), pki.nobody(), &Reloader::default());
-    let _client = relay.wildcard();
+    let relay = relay(&front.uri("localhost"), pki.nobody(), &Reloader::default());
+    let _client = relay.client(CDS, true, &[]);
     let (socket, _) = listener.accept().await.unwrap();
     let mut connection = h2::server::handshake(socket).await.unwrap();
     let (request, _) = tokio::time::timeout(PATIENCE, connection.accept()).await.unwrap().unwrap().unwrap();
@@ -288,54 +283,17 @@ async fn requests_say_that_they_came_over_https() {
     assert_eq!(request.uri().authority().unwrap().as_str(), format!("localhost:{}", front.port()));
 }
 
-/// The way upstream of a relay.
-struct Relay {
-    cache: Arc<Cache>,
-    state: watch::Receiver<UpstreamState>,
-    stop: CancellationToken,
-}
-
-impl Relay {
-    fn start(uri: &str, tls: TlsOptions, reloader: &Reloader) -> Self {
-        let endpoint = Transport::default().endpoint(uri).unwrap();
-        let files = ClientFiles::new(tls, endpoint.uri()).unwrap();
-        let paths = files.paths();
-        let load = move |read: &Files| files.load(read);
-        let options = Options {
-            tls: Some(reloader.add("upstream.servers[].tls", paths, load).unwrap()),
-            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
-            ..Options::new(endpoint)
-        };
-        let (cache, writer) = Cache::new(Limits::default());
-        let servers = Arc::new(Servers::new(options, [], FailoverTimes::default()));
-        let mut client = Client::on(Mux::new(writer, Settings::default()), servers);
-        let (state, stop) = (client.state(), CancellationToken::new());
-        let stopped = stop.clone();
-        tokio::spawn(async move { client.run(stopped).await });
-        Self { cache, state, stop }
-    }
-
-    /// Somebody who wants all clusters.
-    fn wildcard(&self) -> Membership {
-        let profile =
-            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
-        let subscription = Subscription::new(true, std::iter::empty());
-        self.cache.of(&CDS.into()).unwrap().join(subscription, profile, &Arc::new(WakeHandle::default()))
-    }
-
-    fn holds(&self, name: &str) -> bool {
-        self.cache.of(&CDS.into()).unwrap().snapshot().by_name(name).present().is_some()
-    }
-
-    fn error(&self) -> String {
-        self.state.borrow().last_error.clone().unwrap_or_default()
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
+/// The way upstream of a relay over TLS.
+fn relay(uri: &str, tls: TlsOptions, reloader: &Reloader) -> Relay {
+    let endpoint = Transport::default().endpoint(uri).unwrap();
+    let files = ClientFiles::new(tls, endpoint.uri()).unwrap();
+    let paths = files.paths();
+    let load = move |read: &Files| files.load(read);
+    Relay::at(Options {
+        tls: Some(reloader.add("upstream.servers[].tls", paths, load).unwrap()),
+        backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
+        ..Options::new(endpoint)
+    })
 }
 
 fn send(stream: &OriginStream, name: &str) {
@@ -353,8 +311,8 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     let mine = pki.somebody(&pki.clients.certify(&[RELAY], Use::Client));
     let (mut origin, front) = origin(&Shown { clients: Some(&pki.clients), ..Shown::new(&old) }).await;
     let reloader = Reloader::default();
-    let relay = Relay::start(&front.uri("localhost"), mine, &reloader);
-    let _client = relay.wildcard();
+    let relay = relay(&front.uri("localhost"), mine, &reloader);
+    let _client = relay.client(CDS, true, &[]);
     let mut stream = origin.accept_asked().await;
     send(&stream, "before");
     stream.expect_ack("before").await;
@@ -376,7 +334,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     assert_eq!(request.initial_resource_versions.len(), 2, "{request:?}");
     send(&stream, "after");
     stream.expect_ack("after").await;
-    assert!(["before", "meanwhile", "after"].iter().all(|name| relay.holds(name)));
+    assert!(["before", "meanwhile", "after"].iter().all(|name| relay.version(CDS, name).is_some()));
 
     // A set that cannot be used changes nothing.
     put(pki.dir.path(), "relay.key", &clients.certify(&[RELAY], Use::Client).key_pem);
@@ -398,10 +356,17 @@ async fn a_relay_that_is_refused_tries_on_and_gets_in_when_its_files_are_right()
     let wrong = pki.somebody(&pki.servers.certify(&[RELAY], Use::Client));
     // Nobody tells it to look.
     let reloader = Reloader::default();
-    let relay = Relay::start(&front.uri("localhost"), wrong, &reloader);
-    let _client = relay.wildcard();
-    eventually("refusal", async || relay.error().contains("the server refused the client certificate of"))
-        .await;
+    let relay = relay(&front.uri("localhost"), wrong, &reloader);
+    let _client = relay.client(CDS, true, &[]);
+    eventually("refusal", async || {
+        relay
+            .state
+            .borrow()
+            .last_error
+            .as_deref()
+            .is_some_and(|error| error.contains("the server refused the client certificate of"))
+    })
+    .await;
     assert!(!relay.state.borrow().ever_connected, "a handshake is no connection");
     pki.somebody(&pki.clients.certify(&[RELAY], Use::Client));
     let _stream = origin.accept_asked().await;

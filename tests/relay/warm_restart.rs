@@ -8,7 +8,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, node, subscription, versions,
 };
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, program};
 use deltafan_test_support::small_disk::SmallDisk;
 
@@ -224,42 +224,6 @@ async fn a_restart_in_order_writes_whatever_came_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ttl_ends_while_the_relay_is_down() {
-    let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    let eds: TypeUrl = Kind::Endpoint.into();
-    client.subscribe("first", EDS, &["long", "short"]).await;
-    upstream.expect_request().await;
-    let of = |name, seconds| timed(&eds, name, "1", Some(b"body"), Duration::from_secs(seconds));
-    let resources = vec![of("long", 3_600), of("short", 10)];
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&eds, "1") });
-    tokio::task::block_in_place(|| wait_until_written(&relay));
-    drop((origin, upstream, client));
-    let down = |_: &std::path::Path| std::thread::sleep(Duration::from_secs(10));
-    let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(down)).await.unwrap();
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "second", EDS, &["long", "short"]).await;
-    assert_eq!(versions(&client.response().await), content(&[("long", "1")]));
-    client.silence().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn members_of_a_glob_are_served_while_the_control_plane_is_away() {
-    let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
-    let name = |last: &str| format!("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x/{last}");
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "first", EDS, &[&name("*")]).await;
-    upstream.expect_request().await;
-    let members = [name("1"), name("2")];
-    let members: Vec<(&str, &str)> = members.iter().map(|name| (name.as_str(), "1")).collect();
-    upstream.send(&of(Kind::Endpoint, "1", &members));
-    client.response().await;
-    tokio::task::block_in_place(|| wait_until_written(&relay));
-    drop((origin, upstream, client));
-    let relay = kill(relay).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "second", EDS, &[&name("*")]).await;
-    assert_eq!(versions(&client.response().await), content(&members));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn secrets_survive_only_if_asked_for() {
     for (keys, survives) in
         [(SNAPSHOT, false), ("snapshot: {path: ./snapshot, secrets: true, ready: false}\n", true)]
@@ -391,44 +355,6 @@ async fn a_snapshot_that_cannot_be_used_costs_nothing_but_itself() {
     assert_eq!(versions(&client.response().await), content(&[("a", "2")]));
     relay.wait_for("a transaction", || relay.metric("deltafan_snapshot_writes_total") > 0.0);
     assert!(relay.home().join("snapshot/cache.redb.corrupt").exists());
-}
-
-/// Waits until a client was sent so many resources, in as many parts as it takes.
-async fn expect_resources(client: &mut Delta, count: usize) {
-    let mut names = BTreeMap::new();
-    while names.len() < count {
-        let response = client.response().await;
-        names.extend(versions(&response));
-        client.ack(&response).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_costs_the_snapshot_until_there_is_room() {
-    let home = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(home.path(), "size=4m") else { return };
-    let mut origin = Origin::start().await;
-    let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
-    let relay = Process::started_behind(origin.uri(), &keys).await;
-    let mut upstream = origin.accept().await;
-    let mut client = returning(&relay, &[]).await;
-    upstream.expect_request().await;
-    let cds: TypeUrl = Kind::Cluster.into();
-    let large = |name: String| resource(&cds, &name, "1", &[7; 100_000]);
-    let resources = (0..100).map(|number| large(format!("c{number:03}"))).collect();
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
-    expect_resources(&mut client, 100).await;
-    let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
-    assert!(said[0]["remedy"].as_str().unwrap().contains("free space"), "{said:?}");
-    assert!(relay.metric("deltafan_snapshot_failures_total") > 0.0);
-    // It serves on.
-    expect_resources(&mut returning(&relay, &[]).await, 100).await;
-    disk.remount("size=200m");
-    relay.wait_for_message("the snapshot is written again");
-    tokio::task::block_in_place(|| wait_until_written(&relay));
-    drop((origin, upstream, client));
-    let relay = kill(relay).await;
-    expect_resources(&mut returning(&relay, &[]).await, 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
