@@ -318,19 +318,6 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_its_own_and_a_place_comes_back() {
-        let admission = admission(3, 2, 5);
-        let first = [admission.by_source(source(1)), admission.by_source(source(1))];
-        assert!(first.iter().all(Result::is_ok));
-        assert_eq!(admission.by_source(source(1)).err(), Some(AdmissionError(Limit::ConnectionsPerAddress)));
-        let local = admission.by_source(Source::Unix).expect("another source");
-        assert_eq!(admission.by_source(source(2)).err(), Some(AdmissionError(Limit::Connections)));
-        drop(first);
-        assert!(admission.by_source(source(1)).is_ok(), "what was given back");
-        drop(local);
-    }
-
-    #[test]
     fn an_address_is_one_however_its_socket_writes_it() {
         let admission = admission(10, 1, 1);
         let mapped = Source::of(IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped()));

@@ -139,16 +139,3 @@ pub(super) fn report(limit: Limit, whom: &str, why: &str) {
         );
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_code_has_a_counter_from_the_start() {
-        for code in (0..=16).map(Code::from_i32) {
-            let label = Status::new(code, "").label();
-            assert!(crate::telemetry::STATUS_CODES.contains(&label), "{label}");
-        }
-    }
-}

@@ -341,33 +341,6 @@ mod tests {
     use crate::identity::{Peer, Source};
     use crate::proto::DeltaDiscoveryRequest;
 
-    #[test]
-    fn memory_is_bounded_per_connection_and_in_all_and_comes_back() {
-        let connections: Arc<Connections> = Arc::default();
-        let open = |last: u8| {
-            let guard = connections.open(Duration::from_secs(60), Instant::now());
-            let peer = Peer::unproven(Source::of([10, 0, 0, last].into()));
-            connections.identify(&guard.connection, Arc::new(peer));
-            guard
-        };
-        let (one, other) = (open(1), open(2));
-        let all = RequestMemory::new(400, 90);
-        let mut first = MemoryShare::new(&all, &one.connection);
-        let mut second = MemoryShare::new(&all, &one.connection);
-        assert_eq!(
-            [first.set(60), second.set(30), second.set(31)],
-            [Ok(()), Ok(()), Err(Limit::BufferedPerConnection)]
-        );
-        drop(second);
-        let mut third = MemoryShare::new(&all, &other.connection);
-        assert_eq!([third.set(85), third.set(86)], [Ok(()), Err(Limit::Buffered)], "half of what is left");
-        first.set(10).expect("less");
-        assert_eq!(third.set(90), Ok(()));
-        drop((first, third));
-        assert_eq!(all.pool.taken(), 0);
-        assert_eq!(one.connection.used(Usage::Requests), 0);
-    }
-
     const LIMIT: usize = 10_000;
 
     /// Extracts from a request that arrives in pieces of these lengths.
