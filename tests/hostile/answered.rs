@@ -9,7 +9,7 @@ use deltafan_test_support::client::{
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 
-use super::fixture::{Attack, Fixture};
+use super::fixture::{Fixture, attack};
 use super::peer::Target;
 
 /// Connections of an attacker, and requests at a time on each.
@@ -48,28 +48,25 @@ async fn fetch(channel: Channel, names: &[&str]) {
 fn cheap_requests_without_end() {
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "unary Fetch of all clusters, on 20 connections",
-            bound: "turns: a 128th of a thread for each connection",
-            threads: 2,
-            run: |target| again_and_again(target, |channel| fetch(channel, &[])),
-        },
-        Attack {
-            name: "unary Fetch of ever new names, on 20 connections",
-            bound: "turns: a 128th of a thread for each connection",
-            threads: 2,
-            run: |target| {
+        attack(
+            "unary Fetch of all clusters, on 20 connections",
+            "turns: a 128th of a thread for each connection",
+            |target| again_and_again(target, |channel| fetch(channel, &[])),
+        ),
+        attack(
+            "unary Fetch of ever new names, on 20 connections",
+            "turns: a 128th of a thread for each connection",
+            |target| {
                 again_and_again(target, |channel| async {
                     let name = format!("new-{}", rand::random::<u64>());
                     _ = tokio::time::timeout(Duration::from_millis(20), fetch(channel, &[&name])).await;
                 });
             },
-        },
-        Attack {
-            name: "streams that end with their first answer, on 20 connections",
-            bound: "turns: a 128th of a thread for each connection",
-            threads: 2,
-            run: |target| {
+        ),
+        attack(
+            "streams that end with their first answer, on 20 connections",
+            "turns: a 128th of a thread for each connection",
+            |target| {
                 again_and_again(target, |channel| async move {
                     let Some(mut stream) = Delta::try_open(&channel, DELTA_ADS).await else {
                         return tokio::time::sleep(Duration::from_millis(5)).await;
@@ -80,6 +77,6 @@ fn cheap_requests_without_end() {
                     }
                 });
             },
-        },
+        ),
     ]);
 }

@@ -30,11 +30,22 @@ static SEAT: Mutex<()> = Mutex::new(());
 /// An attack, which so many threads run until its target's end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attack {
-    pub(crate) name: &'static str,
+    name: &'static str,
     /// Limit that bounds it, for the table.
-    pub(crate) bound: &'static str,
-    pub(crate) threads: usize,
-    pub(crate) run: fn(&Target),
+    bound: &'static str,
+    threads: usize,
+    run: fn(&Target),
+}
+
+/// An attack by two threads.
+pub(crate) const fn attack(name: &'static str, bound: &'static str, run: fn(&Target)) -> Attack {
+    Attack { name, bound, threads: 2, run }
+}
+
+impl Attack {
+    pub(crate) const fn by(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
 }
 
 /// Whether an attack is to be run: `DELTAFAN_ATTACKS` is a part of the names of those that are, for who looks for causes.

@@ -1,6 +1,6 @@
 //! Floods of frames: what costs the sender little and brings nothing.
 
-use super::fixture::{Attack, Fixture};
+use super::fixture::{Fixture, attack};
 use super::peer::{
     CONTINUATION, DATA, DELTA_ADS, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM,
     WINDOW_UPDATE, call, call_block, field, frame, setting, stream,
@@ -18,59 +18,36 @@ fn floods_of_resets() {
     const BUDGET: &str = "budget of useless frames (2000, then 500/s), ENHANCE_YOUR_CALM";
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "rapid reset",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                target.flood(&[], |turn| {
-                    batch(turn, |n| {
-                        [call(stream(n), 0), frame(RST_STREAM, 0, stream(n), &[0, 0, 0, 8])].concat()
-                    })
-                });
-            },
-        },
-        Attack {
-            name: "server-made resets: data behind the end",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                target.flood(&[], |turn| {
-                    batch(turn, |n| [call(stream(n), END_STREAM), frame(DATA, 0, stream(n), b"x")].concat())
-                });
-            },
-        },
-        Attack {
-            name: "server-made resets: windows of nothing, and too large",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                target.flood(&[], |turn| {
-                    batch(turn, |n| {
-                        let by = if n % 2 == 0 { 0 } else { 0x7fff_ffff_u32 };
-                        [call(stream(n), 0), frame(WINDOW_UPDATE, 0, stream(n), &by.to_be_bytes())].concat()
-                    })
-                });
-            },
-        },
-        Attack {
-            name: "server-made resets: a stream that depends on itself",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                target.flood(&[], |turn| {
-                    batch(turn, |n| {
-                        let itself = [&stream(n).to_be_bytes()[..], &[0]].concat();
-                        [call(stream(n), 0), frame(PRIORITY, 0, stream(n), &itself)].concat()
-                    })
-                });
-            },
-        },
-        Attack {
-            name: "more streams than are allowed, malformed heads",
-            bound: "max_streams_per_connection, 1 MiB of unanswered heads; budget",
-            threads: 2,
-            run: |target| {
+        attack("rapid reset", BUDGET, |target| {
+            target.flood(&[], |turn| {
+                batch(turn, |n| [call(stream(n), 0), frame(RST_STREAM, 0, stream(n), &[0, 0, 0, 8])].concat())
+            });
+        }),
+        attack("server-made resets: data behind the end", BUDGET, |target| {
+            target.flood(&[], |turn| {
+                batch(turn, |n| [call(stream(n), END_STREAM), frame(DATA, 0, stream(n), b"x")].concat())
+            });
+        }),
+        attack("server-made resets: windows of nothing, and too large", BUDGET, |target| {
+            target.flood(&[], |turn| {
+                batch(turn, |n| {
+                    let by = if n % 2 == 0 { 0 } else { 0x7fff_ffff_u32 };
+                    [call(stream(n), 0), frame(WINDOW_UPDATE, 0, stream(n), &by.to_be_bytes())].concat()
+                })
+            });
+        }),
+        attack("server-made resets: a stream that depends on itself", BUDGET, |target| {
+            target.flood(&[], |turn| {
+                batch(turn, |n| {
+                    let itself = [&stream(n).to_be_bytes()[..], &[0]].concat();
+                    [call(stream(n), 0), frame(PRIORITY, 0, stream(n), &itself)].concat()
+                })
+            });
+        }),
+        attack(
+            "more streams than are allowed, malformed heads",
+            "max_streams_per_connection, 1 MiB of unanswered heads; budget",
+            |target| {
                 target.flood(&[], |turn| {
                     batch(turn, |n| {
                         let malformed = frame(HEADERS, END_HEADERS, stream(n), &field("Upper", "case"));
@@ -78,7 +55,7 @@ fn floods_of_resets() {
                     })
                 });
             },
-        },
+        ),
     ]);
 }
 
@@ -109,56 +86,35 @@ fn floods_of_heads() {
     const LIST: &str = "head of 16 KiB (MAX_HEADER_LIST_SIZE), 431; table of 4 KiB; budget";
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "CONTINUATION flood",
-            bound: "8 continuations, 32 KiB, first_request_timeout",
-            threads: 2,
-            run: |target| {
-                let start = frame(HEADERS, 0, 1, &call_block(DELTA_ADS));
-                target.flood(&start, |_| {
-                    batch(0, |n| frame(CONTINUATION, 0, 1, if n % 2 == 0 { b"" } else { &[0, 1, b'a', 0] }))
-                });
-            },
-        },
-        Attack {
-            name: "HPACK: a table's entry, 12,000 times in a head",
-            bound: LIST,
-            threads: 2,
-            run: |target| {
-                let block = table_bomb();
-                target.flood(&[], |turn| {
-                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-                });
-            },
-        },
-        Attack {
-            name: "HPACK: Huffman, 26 KiB of one field in 16 KiB",
-            bound: LIST,
-            threads: 2,
-            run: |target| {
-                let block = huffman_bomb();
-                target.flood(&[], |turn| {
-                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-                });
-            },
-        },
-        Attack {
-            name: "HPACK: resizing the table",
-            bound: LIST,
-            threads: 2,
-            run: |target| {
-                let mut block = [0x20, 0x3f, 0xe1, 0x1f].repeat(4000);
-                block.extend(call_block(DELTA_ADS));
-                target.flood(&[], |turn| {
-                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-                });
-            },
-        },
-        Attack {
-            name: "heads as large as are allowed, on streams that stay",
-            bound: "1 MiB of unanswered heads; max_streams_per_connection",
-            threads: 4,
-            run: |target| {
+        attack("CONTINUATION flood", "8 continuations, 32 KiB, first_request_timeout", |target| {
+            let start = frame(HEADERS, 0, 1, &call_block(DELTA_ADS));
+            target.flood(&start, |_| {
+                batch(0, |n| frame(CONTINUATION, 0, 1, if n % 2 == 0 { b"" } else { &[0, 1, b'a', 0] }))
+            });
+        }),
+        attack("HPACK: a table's entry, 12,000 times in a head", LIST, |target| {
+            let block = table_bomb();
+            target.flood(&[], |turn| {
+                (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+            });
+        }),
+        attack("HPACK: Huffman, 26 KiB of one field in 16 KiB", LIST, |target| {
+            let block = huffman_bomb();
+            target.flood(&[], |turn| {
+                (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+            });
+        }),
+        attack("HPACK: resizing the table", LIST, |target| {
+            let mut block = [0x20, 0x3f, 0xe1, 0x1f].repeat(4000);
+            block.extend(call_block(DELTA_ADS));
+            target.flood(&[], |turn| {
+                (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+            });
+        }),
+        attack(
+            "heads as large as are allowed, on streams that stay",
+            "1 MiB of unanswered heads; max_streams_per_connection",
+            |target| {
                 let fields: Vec<u8> =
                     (0..60).flat_map(|n| field(&format!("x-{n}"), &"v".repeat(120))).collect();
                 let block = [call_block(DELTA_ADS), fields].concat();
@@ -166,7 +122,8 @@ fn floods_of_heads() {
                     (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
                 });
             },
-        },
+        )
+        .by(4),
     ]);
 }
 
@@ -176,70 +133,31 @@ fn floods_of_frames_about_no_request() {
     const FAIR: &str = "64 KiB, then others have their turn";
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "SETTINGS, with 900 streams whose windows move",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                let open: Vec<u8> = (0..900).flat_map(|n| call(stream(n), 0)).collect();
-                target.flood(&open, |_| batch(0, |n| setting(4, n)));
-            },
-        },
-        Attack {
-            name: "PING",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| target.flood(&[], |_| batch(0, |_| frame(PING, 0, 0, &[7; 8]))),
-        },
-        Attack {
-            name: "PRIORITY, and frames that nobody knows",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                target.flood(&[], |_| {
-                    batch(0, |n| {
-                        if n % 2 == 0 {
-                            frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0])
-                        } else {
-                            frame(77, 0, 0, &[])
-                        }
-                    })
-                });
-            },
-        },
-        Attack {
-            name: "WINDOW_UPDATE of one byte",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                target.flood(&call(1, 0), |_| {
-                    batch(0, |n| frame(WINDOW_UPDATE, 0, n % 2, &1_u32.to_be_bytes()))
-                });
-            },
-        },
-        Attack {
-            name: "empty DATA",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| target.flood(&call(1, 0), |_| batch(0, |_| frame(DATA, 0, 1, &[]))),
-        },
-        Attack {
-            name: "DATA of one byte, of a message of 4 MiB",
-            bound: FAIR,
-            threads: 2,
-            run: |target| {
-                let start = [call(1, 0), frame(DATA, 0, 1, &[0, 0, 0x3f, 0xff, 0xff])].concat();
-                target.flood(&start, |_| batch(0, |_| frame(DATA, 0, 1, b"x")));
-            },
-        },
-        Attack {
-            name: "DATA of padding alone",
-            bound: BUDGET,
-            threads: 2,
-            run: |target| {
-                let padded = frame(DATA, 8, 1, &[&[200][..], &[0; 200]].concat());
-                target.flood(&call(1, 0), |_| padded.repeat(100));
-            },
-        },
+        attack("SETTINGS, with 900 streams whose windows move", BUDGET, |target| {
+            let open: Vec<u8> = (0..900).flat_map(|n| call(stream(n), 0)).collect();
+            target.flood(&open, |_| batch(0, |n| setting(4, n)));
+        }),
+        attack("PING", BUDGET, |target| target.flood(&[], |_| batch(0, |_| frame(PING, 0, 0, &[7; 8])))),
+        attack("PRIORITY, and frames that nobody knows", BUDGET, |target| {
+            target.flood(&[], |_| {
+                batch(0, |n| {
+                    if n % 2 == 0 { frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0]) } else { frame(77, 0, 0, &[]) }
+                })
+            });
+        }),
+        attack("WINDOW_UPDATE of one byte", BUDGET, |target| {
+            target.flood(&call(1, 0), |_| batch(0, |n| frame(WINDOW_UPDATE, 0, n % 2, &1_u32.to_be_bytes())));
+        }),
+        attack("empty DATA", BUDGET, |target| {
+            target.flood(&call(1, 0), |_| batch(0, |_| frame(DATA, 0, 1, &[])))
+        }),
+        attack("DATA of one byte, of a message of 4 MiB", FAIR, |target| {
+            let start = [call(1, 0), frame(DATA, 0, 1, &[0, 0, 0x3f, 0xff, 0xff])].concat();
+            target.flood(&start, |_| batch(0, |_| frame(DATA, 0, 1, b"x")));
+        }),
+        attack("DATA of padding alone", BUDGET, |target| {
+            let padded = frame(DATA, 8, 1, &[&[200][..], &[0; 200]].concat());
+            target.flood(&call(1, 0), |_| padded.repeat(100));
+        }),
     ]);
 }

@@ -6,7 +6,7 @@ use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan_test_support::client::CDS;
 use prost::Message as _;
 
-use super::fixture::{Attack, Fixture};
+use super::fixture::{Fixture, attack};
 use super::peer::{DELTA_ADS, END_HEADERS, HEADERS, Target, call, call_block, field, frame, message, stream};
 
 /// Posts a body of JSON again and again, on connections that are kept for as long as the relay keeps them.
@@ -34,45 +34,23 @@ fn json_that_is_dear_to_read() {
     const OUTLINE: &str = "max_request_bytes; depth of 100 across all forms, values counted before parsing";
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "JSON: 4 MiB of brackets",
-            bound: OUTLINE,
-            threads: 2,
-            run: |target| post(target, "", &filled("", "[", "")),
-        },
-        Attack {
-            name: "JSON: 4 MiB of keys",
-            bound: OUTLINE,
-            threads: 2,
-            run: |target| post(target, "", &filled("{\"node\":{\"metadata\":{", "\"a\":1,", "\"b\":1}}}")),
-        },
-        Attack {
-            name: "JSON: a number of 4 MiB",
-            bound: OUTLINE,
-            threads: 2,
-            run: |target| post(target, "", &filled("{\"node\":{\"metadata\":{\"n\":", "7", "}}}")),
-        },
-        Attack {
-            name: "JSON: one field again and again",
-            bound: OUTLINE,
-            threads: 2,
-            run: |target| post(target, "", &filled("{", "\"typeUrl\":\"\",", "\"typeUrl\":\"\"}")),
-        },
-        Attack {
-            name: "JSON: lists in lists in node.metadata, as wide as deep",
-            bound: OUTLINE,
-            threads: 2,
-            run: |target| {
-                let deep = format!("{}{},", "[".repeat(90), "]".repeat(90));
-                post(target, "", &filled("{\"node\":{\"metadata\":{\"n\":[", &deep, "1]}}}"));
-            },
-        },
-        Attack {
-            name: "JSON: escapes",
-            bound: OUTLINE,
-            threads: 2,
-            run: |target| post(target, "", &filled("{\"node\":{\"id\":\"", "\\u0041", "\"}}")),
-        },
+        attack("JSON: 4 MiB of brackets", OUTLINE, |target| post(target, "", &filled("", "[", ""))),
+        attack("JSON: 4 MiB of keys", OUTLINE, |target| {
+            post(target, "", &filled("{\"node\":{\"metadata\":{", "\"a\":1,", "\"b\":1}}}"))
+        }),
+        attack("JSON: a number of 4 MiB", OUTLINE, |target| {
+            post(target, "", &filled("{\"node\":{\"metadata\":{\"n\":", "7", "}}}"))
+        }),
+        attack("JSON: one field again and again", OUTLINE, |target| {
+            post(target, "", &filled("{", "\"typeUrl\":\"\",", "\"typeUrl\":\"\"}"))
+        }),
+        attack("JSON: lists in lists in node.metadata, as wide as deep", OUTLINE, |target| {
+            let deep = format!("{}{},", "[".repeat(90), "]".repeat(90));
+            post(target, "", &filled("{\"node\":{\"metadata\":{\"n\":[", &deep, "1]}}}"));
+        }),
+        attack("JSON: escapes", OUTLINE, |target| {
+            post(target, "", &filled("{\"node\":{\"id\":\"", "\\u0041", "\"}}"))
+        }),
     ]);
 }
 
@@ -126,65 +104,38 @@ fn protobuf_that_is_dear_to_read() {
     let said = refused.hear(Duration::from_secs(5));
     assert!(said.starts_with(b"HTTP/1.1 415 "), "{}", String::from_utf8_lossy(&said));
     fixture.suffer(&[
-        Attack {
-            name: "protobuf: node.metadata 2,000 levels deep",
-            bound: DEPTH,
-            threads: 2,
-            run: |target| calls(target, &deep_node(2000)),
-        },
-        Attack {
-            name: "protobuf: node.metadata as deep as it may be, 600 times",
-            bound: "max_request_bytes; depth of 100",
-            threads: 2,
-            run: |target| calls(target, &deep_node(45).repeat(60_000 / deep_node(45).len())),
-        },
-        Attack {
-            name: "protobuf: lengths beyond the end, and of 2^64",
-            bound: "INVALID_ARGUMENT",
-            threads: 2,
-            run: |target| {
-                let mut bytes = vec![0x1a];
-                varint(u64::MAX, &mut bytes);
-                calls(target, &bytes);
-            },
-        },
-        Attack {
-            name: "protobuf: fields that nobody knows, 60 KiB",
-            bound: "max_request_bytes",
-            threads: 2,
-            run: |target| calls(target, &[0xf8, 0x7f, 1].repeat(20_000)),
-        },
-        Attack {
-            name: "protobuf: empty names, 30,000",
-            bound: "max_names",
-            threads: 2,
-            run: |target| {
-                let start = DeltaDiscoveryRequest { type_url: CDS.to_owned(), ..Default::default() };
-                calls(target, &[start.encode_to_vec(), [0x1a, 0].repeat(30_000)].concat());
-            },
-        },
-        Attack {
-            name: "compressed: gRPC's flag set",
-            bound: "UNIMPLEMENTED before anything is read",
-            threads: 2,
-            run: |target| {
-                let block = [call_block(DELTA_ADS), field("grpc-encoding", "gzip")].concat();
-                target.flood(&[], |turn| {
-                    (0..50)
-                        .flat_map(|n| {
-                            let id = stream(turn * 50 + n);
-                            let head = frame(HEADERS, END_HEADERS, id, &block);
-                            [head, frame(0, 1, id, &[1, 0, 0x3f, 0xff, 0xff, 0x1f, 0x8b])].concat()
-                        })
-                        .collect()
-                });
-            },
-        },
-        Attack {
-            name: "compressed: content-encoding gzip over HTTP/1",
-            bound: "415 before anything is read",
-            threads: 2,
-            run: |target| post(target, "content-encoding: gzip\r\n", &"\x1f".repeat(10_000)),
-        },
+        attack("protobuf: node.metadata 2,000 levels deep", DEPTH, |target| calls(target, &deep_node(2000))),
+        attack(
+            "protobuf: node.metadata as deep as it may be, 600 times",
+            "max_request_bytes; depth of 100",
+            |target| calls(target, &deep_node(45).repeat(60_000 / deep_node(45).len())),
+        ),
+        attack("protobuf: lengths beyond the end, and of 2^64", "INVALID_ARGUMENT", |target| {
+            let mut bytes = vec![0x1a];
+            varint(u64::MAX, &mut bytes);
+            calls(target, &bytes);
+        }),
+        attack("protobuf: fields that nobody knows, 60 KiB", "max_request_bytes", |target| {
+            calls(target, &[0xf8, 0x7f, 1].repeat(20_000))
+        }),
+        attack("protobuf: empty names, 30,000", "max_names", |target| {
+            let start = DeltaDiscoveryRequest { type_url: CDS.to_owned(), ..Default::default() };
+            calls(target, &[start.encode_to_vec(), [0x1a, 0].repeat(30_000)].concat());
+        }),
+        attack("compressed: gRPC's flag set", "UNIMPLEMENTED before anything is read", |target| {
+            let block = [call_block(DELTA_ADS), field("grpc-encoding", "gzip")].concat();
+            target.flood(&[], |turn| {
+                (0..50)
+                    .flat_map(|n| {
+                        let id = stream(turn * 50 + n);
+                        let head = frame(HEADERS, END_HEADERS, id, &block);
+                        [head, frame(0, 1, id, &[1, 0, 0x3f, 0xff, 0xff, 0x1f, 0x8b])].concat()
+                    })
+                    .collect()
+            });
+        }),
+        attack("compressed: content-encoding gzip over HTTP/1", "415 before anything is read", |target| {
+            post(target, "content-encoding: gzip\r\n", &"\x1f".repeat(10_000))
+        }),
     ]);
 }

@@ -4,6 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+pub(crate) use deltafan_test_support::client::DELTA_ADS;
+pub(crate) use deltafan_test_support::frames::*;
+
 /// How an attacker connects. Cleartext is [`tcp`]; TLS is another.
 pub(crate) type Connector = fn(SocketAddr) -> io::Result<Box<dyn Socket>>;
 
@@ -149,71 +152,4 @@ impl Peer {
 
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const PRIORITY: u8 = 2;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const WINDOW_UPDATE: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
-
-pub(crate) const DELTA_ADS: &str =
-    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
-    let [d, e, f, g] = stream.to_be_bytes();
-    [&[a, b, c, kind, flags, d, e, f, g], payload].concat()
-}
-
-pub(crate) fn setting(id: u16, value: u32) -> Vec<u8> {
-    frame(SETTINGS, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
-}
-
-/// First bytes of a client: it takes so much on each stream, and the most there is on all of them.
-pub(crate) fn preface(window: u32) -> Vec<u8> {
-    let more = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
-    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &setting(4, window), &frame(WINDOW_UPDATE, 0, 0, &more)]
-        .concat()
-}
-
-/// A field of a header block, literal and kept in no table.
-pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
-    let short = |text: &str| u8::try_from(text.len()).unwrap().min(126);
-    [&[0, short(name)], name.as_bytes(), &[short(value)], value.as_bytes()].concat()
-}
-
-/// The block of a gRPC call.
-pub(crate) fn call_block(path: &str) -> Vec<u8> {
-    // POST, http, and a literal path.
-    let start = [0x83, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
-    [&start[..], path.as_bytes(), &field("content-type", "application/grpc"), &field("te", "trailers")]
-        .concat()
-}
-
-/// Opens a call of delta ADS.
-pub(crate) fn call(stream: u32, flags: u8) -> Vec<u8> {
-    frame(HEADERS, END_HEADERS | flags, stream, &call_block(DELTA_ADS))
-}
-
-/// A gRPC message that fits into a window.
-pub(crate) fn message(stream: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
-    let whole = [&[0][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat();
-    let mut out = Vec::new();
-    let mut pieces = whole.chunks(16 << 10).peekable();
-    while let Some(piece) = pieces.next() {
-        let flags = if pieces.peek().is_none() { flags } else { 0 };
-        out.extend(frame(DATA, flags, stream, piece));
-    }
-    out
-}
-
-/// The n-th stream of a client.
-pub(crate) const fn stream(n: u32) -> u32 {
-    n * 2 + 1
 }

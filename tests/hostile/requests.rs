@@ -3,7 +3,7 @@
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
 
-use super::fixture::{Attack, Fixture};
+use super::fixture::{Fixture, attack};
 use super::peer::Target;
 
 /// Runs an attack by gRPC to its end; what it holds goes then.
@@ -49,79 +49,60 @@ async fn says(stream: &Delta, request: DeltaDiscoveryRequest) -> bool {
 fn requests_for_too_much() {
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "subscriptions: 90,000 names",
-            bound: "max_names, max_request_bytes",
-            threads: 1,
-            run: |target| {
-                over_grpc(target, async |channel| {
-                    let stream = open(&channel).await;
+        attack("subscriptions: 90,000 names", "max_names, max_request_bytes", |target| {
+            over_grpc(target, async |channel| {
+                let stream = open(&channel).await;
+                let mut all = request(EDS);
+                all.resource_names_subscribe = names(rand::random(), 90_000);
+                says(&stream, all).await;
+                std::future::pending::<()>().await;
+            });
+        })
+        .by(1),
+        attack("subscriptions: more names than are allowed", "max_names: RESOURCE_EXHAUSTED", |target| {
+            over_grpc(target, async |channel| {
+                loop {
+                    let mut stream = open(&channel).await;
                     let mut all = request(EDS);
-                    all.resource_names_subscribe = names(rand::random(), 90_000);
+                    all.resource_names_subscribe = (0..120_000).map(|n| format!("n{n}")).collect();
                     says(&stream, all).await;
-                    std::future::pending::<()>().await;
-                });
-            },
-        },
-        Attack {
-            name: "subscriptions: more names than are allowed",
-            bound: "max_names: RESOURCE_EXHAUSTED",
-            threads: 2,
-            run: |target| {
-                over_grpc(target, async |channel| {
-                    loop {
-                        let mut stream = open(&channel).await;
-                        let mut all = request(EDS);
-                        all.resource_names_subscribe = (0..120_000).map(|n| format!("n{n}")).collect();
-                        says(&stream, all).await;
-                        stream.end_of_any_kind().await;
-                    }
-                });
-            },
-        },
-        Attack {
-            name: "subscriptions: one name of 3 MiB",
-            bound: "max_name_bytes: INVALID_ARGUMENT",
-            threads: 2,
-            run: |target| {
-                over_grpc(target, async |channel| {
-                    loop {
-                        let mut stream = open(&channel).await;
-                        let mut all = request(EDS);
-                        all.resource_names_subscribe = vec!["n".repeat(3 << 20)];
-                        says(&stream, all).await;
-                        stream.end_of_any_kind().await;
-                    }
-                });
-            },
-        },
-        Attack {
-            name: "subscriptions: a set of parameters for each name",
-            bound: "cache.max_parameter_sets",
-            threads: 1,
-            run: |target| {
-                over_grpc(target, async |channel| {
-                    let mut n = 0_u64;
-                    loop {
-                        let mut stream = open(&channel).await;
-                        let mut all = request(EDS);
-                        let locator = |n: u64| ResourceLocator {
-                            name: "x".to_owned(),
-                            dynamic_parameters: [("k".to_owned(), n.to_string())].into(),
-                        };
-                        all.resource_locators_subscribe = (n..n + 500).map(locator).collect();
-                        n += 500;
-                        says(&stream, all).await;
-                        stream.end_of_any_kind().await;
-                    }
-                });
-            },
-        },
-        Attack {
-            name: "subscriptions: one name more, at 90,000, again and again",
-            bound: "what differs; a millisecond, then others have their turn",
-            threads: 1,
-            run: |target| {
+                    stream.end_of_any_kind().await;
+                }
+            });
+        }),
+        attack("subscriptions: one name of 3 MiB", "max_name_bytes: INVALID_ARGUMENT", |target| {
+            over_grpc(target, async |channel| {
+                loop {
+                    let mut stream = open(&channel).await;
+                    let mut all = request(EDS);
+                    all.resource_names_subscribe = vec!["n".repeat(3 << 20)];
+                    says(&stream, all).await;
+                    stream.end_of_any_kind().await;
+                }
+            });
+        }),
+        attack("subscriptions: a set of parameters for each name", "cache.max_parameter_sets", |target| {
+            over_grpc(target, async |channel| {
+                let mut n = 0_u64;
+                loop {
+                    let mut stream = open(&channel).await;
+                    let mut all = request(EDS);
+                    let locator = |n: u64| ResourceLocator {
+                        name: "x".to_owned(),
+                        dynamic_parameters: [("k".to_owned(), n.to_string())].into(),
+                    };
+                    all.resource_locators_subscribe = (n..n + 500).map(locator).collect();
+                    n += 500;
+                    says(&stream, all).await;
+                    stream.end_of_any_kind().await;
+                }
+            });
+        })
+        .by(1),
+        attack(
+            "subscriptions: one name more, at 90,000, again and again",
+            "what differs; a millisecond, then others have their turn",
+            |target| {
                 over_grpc(target, async |channel| {
                     let stream = open(&channel).await;
                     // A thousand at a time: what one request with all of them costs is the attack before.
@@ -139,33 +120,29 @@ fn requests_for_too_much() {
                     }
                 });
             },
-        },
-        Attack {
-            name: "subscriptions: types that nobody knows",
-            bound: "types of the cache",
-            threads: 1,
-            run: |target| {
-                over_grpc(target, async |channel| {
-                    let mut n = 0;
+        )
+        .by(1),
+        attack("subscriptions: types that nobody knows", "types of the cache", |target| {
+            over_grpc(target, async |channel| {
+                let mut n = 0;
+                loop {
+                    let stream = open(&channel).await;
                     loop {
-                        let stream = open(&channel).await;
-                        loop {
-                            n += 1;
-                            let mut one = request(&format!("type.googleapis.com/nobody.knows.T{n}"));
-                            one.resource_names_subscribe = vec!["x".to_owned()];
-                            if !says(&stream, one).await {
-                                break;
-                            }
+                        n += 1;
+                        let mut one = request(&format!("type.googleapis.com/nobody.knows.T{n}"));
+                        one.resource_names_subscribe = vec!["x".to_owned()];
+                        if !says(&stream, one).await {
+                            break;
                         }
                     }
-                });
-            },
-        },
-        Attack {
-            name: "subscriptions: the wildcard on and off",
-            bound: "a message at a time; interest upstream lingers",
-            threads: 2,
-            run: |target| {
+                }
+            });
+        })
+        .by(1),
+        attack(
+            "subscriptions: the wildcard on and off",
+            "a message at a time; interest upstream lingers",
+            |target| {
                 over_grpc(target, async |channel| {
                     loop {
                         let stream = open(&channel).await;
@@ -181,12 +158,11 @@ fn requests_for_too_much() {
                     }
                 });
             },
-        },
-        Attack {
-            name: "subscriptions: 2,000 names again and again, no answer read",
-            bound: "owed names are a set, of 2 × max_names",
-            threads: 2,
-            run: |target| {
+        ),
+        attack(
+            "subscriptions: 2,000 names again and again, no answer read",
+            "owed names are a set, of 2 × max_names",
+            |target| {
                 over_grpc(target, async |channel| {
                     loop {
                         let stream = open(&channel).await;
@@ -201,6 +177,6 @@ fn requests_for_too_much() {
                     }
                 });
             },
-        },
+        ),
     ]);
 }

@@ -6,7 +6,7 @@ use deltafan::proto::{DeltaDiscoveryRequest, Node};
 use deltafan_test_support::client::{CDS, EDS};
 use prost::Message as _;
 
-use super::fixture::{Attack, Fixture};
+use super::fixture::{Fixture, attack};
 use super::peer::{
     DATA, DELTA_ADS, HEADERS, Peer, Target, call, call_block, frame, message, preface, stream,
 };
@@ -38,44 +38,23 @@ fn peers_that_are_slow_to_speak() {
     const EACH: usize = 500;
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "slow first bytes",
-            bound: TIMEOUT,
-            threads: 2,
-            run: |target| drip(target, target.peers(EACH, b"P"), b"R"),
-        },
-        Attack {
-            name: "slow heads over HTTP/1",
-            bound: "rest.idle_timeout, 8 KiB–400 KiB of head (hyper)",
-            threads: 2,
-            run: |target| {
-                drip(target, target.peers(EACH, b"POST /v3/discovery:clusters HTTP/1.1\r\nx: "), b"y")
-            },
-        },
-        Attack {
-            name: "slow heads over HTTP/2",
-            bound: TIMEOUT,
-            threads: 2,
-            run: |target| {
-                let start = [preface(0), frame(HEADERS, 0, 1, &call_block(DELTA_ADS))].concat();
-                drip(target, target.peers(EACH, &start), &frame(9, 0, 1, &[0, 1, b'a', 0]));
-            },
-        },
-        Attack {
-            name: "slow bodies over HTTP/1",
-            bound: TIMEOUT,
-            threads: 2,
-            run: |target| {
-                let head =
-                    b"POST /v3/discovery:clusters HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n{\"";
-                drip(target, target.peers(EACH, head), b"x");
-            },
-        },
-        Attack {
-            name: "slow bodies over HTTP/2, 100 streams each",
-            bound: "stall_timeout; window of 64 KiB for what is not read",
-            threads: 2,
-            run: |target| {
+        attack("slow first bytes", TIMEOUT, |target| drip(target, target.peers(EACH, b"P"), b"R")),
+        attack("slow heads over HTTP/1", "rest.idle_timeout, 8 KiB–400 KiB of head (hyper)", |target| {
+            drip(target, target.peers(EACH, b"POST /v3/discovery:clusters HTTP/1.1\r\nx: "), b"y")
+        }),
+        attack("slow heads over HTTP/2", TIMEOUT, |target| {
+            let start = [preface(0), frame(HEADERS, 0, 1, &call_block(DELTA_ADS))].concat();
+            drip(target, target.peers(EACH, &start), &frame(9, 0, 1, &[0, 1, b'a', 0]));
+        }),
+        attack("slow bodies over HTTP/1", TIMEOUT, |target| {
+            let head =
+                b"POST /v3/discovery:clusters HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n{\"";
+            drip(target, target.peers(EACH, head), b"x");
+        }),
+        attack(
+            "slow bodies over HTTP/2, 100 streams each",
+            "stall_timeout; window of 64 KiB for what is not read",
+            |target| {
                 let calls: Vec<u8> = (0..100)
                     .flat_map(|n| {
                         [call(stream(n), 0), frame(DATA, 0, stream(n), &[0, 0, 0x3f, 0xff, 0xff])].concat()
@@ -84,27 +63,18 @@ fn peers_that_are_slow_to_speak() {
                 let start = [preface(0), calls].concat();
                 drip(target, target.peers(20, &start), &frame(DATA, 0, 1, b"x"));
             },
-        },
-        Attack {
-            name: "half-open connections, thousands, then reset",
-            bound: TIMEOUT,
-            threads: 2,
-            run: |target| {
-                let peers = target.peers(2000, b"");
-                target.hold();
-                peers.into_iter().for_each(Peer::vanish);
-            },
-        },
-        Attack {
-            name: "a storm of connections",
-            bound: "accepting costs what it costs; 4096 in the backlog",
-            threads: 4,
-            run: |target| {
-                while target.lasts() {
-                    target.peers(20, &preface(0)).into_iter().for_each(Peer::vanish);
-                }
-            },
-        },
+        ),
+        attack("half-open connections, thousands, then reset", TIMEOUT, |target| {
+            let peers = target.peers(2000, b"");
+            target.hold();
+            peers.into_iter().for_each(Peer::vanish);
+        }),
+        attack("a storm of connections", "accepting costs what it costs; 4096 in the backlog", |target| {
+            while target.lasts() {
+                target.peers(20, &preface(0)).into_iter().for_each(Peer::vanish);
+            }
+        })
+        .by(4),
     ]);
 }
 
@@ -112,11 +82,10 @@ fn peers_that_are_slow_to_speak() {
 fn peers_that_are_slow_to_read() {
     let fixture = Fixture::start("");
     fixture.suffer(&[
-        Attack {
-            name: "windows of zero, 2 MiB pending for each of 400 streams",
-            bound: "stall_timeout; bytes are shared",
-            threads: 2,
-            run: |target| {
+        attack(
+            "windows of zero, 2 MiB pending for each of 400 streams",
+            "stall_timeout; bytes are shared",
+            |target| {
                 let calls: Vec<u8> = (0..20)
                     .flat_map(|n| [call(stream(n), 0), message(stream(n), 0, &everything(EDS))].concat())
                     .collect();
@@ -124,34 +93,26 @@ fn peers_that_are_slow_to_read() {
                 target.hold();
                 peers.into_iter().for_each(Peer::vanish);
             },
-        },
-        Attack {
-            name: "readers that stop, 2 MiB pending for each of 80",
-            bound: "stall_timeout; one batch (1 MiB, of which 64 KiB copied), shared",
-            threads: 2,
-            run: |target| {
+        ),
+        attack(
+            "readers that stop, 2 MiB pending for each of 80",
+            "stall_timeout; one batch (1 MiB, of which 64 KiB copied), shared",
+            |target| {
                 let start = [preface(0x7fff_ffff), call(1, 0), message(1, 0, &everything(EDS))].concat();
                 let peers = target.peers(40, &start);
                 target.hold();
                 peers.into_iter().for_each(Peer::vanish);
             },
-        },
-        Attack {
-            name: "readers of one byte at a time (windows)",
-            bound: "budget of useless frames",
-            threads: 2,
-            run: |target| {
-                let start =
-                    [call(1, 0), message(1, 0, &everything(EDS)), super::peer::setting(4, 0)].concat();
-                let opens = frame(8, 0, 1, &1_u32.to_be_bytes()).repeat(200);
-                target.flood(&start, |_| opens.clone());
-            },
-        },
-        Attack {
-            name: "who never acknowledges, 1000 streams under churn",
-            bound: "one response per type until ack_timeout; nothing is queued",
-            threads: 2,
-            run: |target| {
+        ),
+        attack("readers of one byte at a time (windows)", "budget of useless frames", |target| {
+            let start = [call(1, 0), message(1, 0, &everything(EDS)), super::peer::setting(4, 0)].concat();
+            let opens = frame(8, 0, 1, &1_u32.to_be_bytes()).repeat(200);
+            target.flood(&start, |_| opens.clone());
+        }),
+        attack(
+            "who never acknowledges, 1000 streams under churn",
+            "one response per type until ack_timeout; nothing is queued",
+            |target| {
                 let calls: Vec<u8> = (0..100)
                     .flat_map(|n| [call(stream(n), 0), message(stream(n), 0, &everything(CDS))].concat())
                     .collect();
@@ -162,6 +123,6 @@ fn peers_that_are_slow_to_read() {
                 }
                 peers.into_iter().for_each(Peer::vanish);
             },
-        },
+        ),
     ]);
 }

@@ -16,7 +16,7 @@ use rustls::{
 };
 use tempfile::TempDir;
 
-use super::fixture::{Attack, Fixture, IS_JUDGED};
+use super::fixture::{Fixture, IS_JUDGED, attack};
 use super::peer::{PING, Peer, Socket, Target, call, frame, message, preface};
 use super::slow::drip;
 
@@ -172,102 +172,59 @@ fn before_and_in_the_handshake() {
     let (fixture, _home) = fixture(false);
     // TLS is what is attacked, so what begins in cleartext goes to the same listener.
     fixture.suffer(&[
-        Attack {
-            name: "TLS: a hello byte by byte",
-            bound: HANDSHAKE,
-            threads: 2,
-            run: |target| {
-                let hello = hello();
-                drip(target, target.peers(500, &hello[..5]), &hello[5..]);
-            },
-        },
-        Attack {
-            name: "TLS: a hello, then silence, 1,000 times",
-            bound: HANDSHAKE,
-            threads: 2,
-            run: |target| {
-                let peers = target.peers(500, &hello());
-                target.hold();
-                peers.into_iter().for_each(Peer::vanish);
-            },
-        },
-        Attack {
-            name: "TLS: a hello, then a reset, again and again",
-            bound: HANDSHAKE,
-            threads: 2,
-            run: |target| {
-                while target.lasts() {
-                    target.peers(20, &hello()).into_iter().for_each(Peer::vanish);
-                }
-            },
-        },
-        Attack {
-            name: "TLS: hellos and records that are too large",
-            bound: RECORDS,
-            threads: 2,
-            run: |target| {
-                let record = [&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
-                let more = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
-                again(target, &[record, more.repeat(8)].concat());
-                again(target, &[&[22, 3, 1, 0xff, 0xff][..], &[0; 0xffff]].concat());
-            },
-        },
-        Attack {
-            name: "TLS: hellos of 60 KiB that never end",
-            bound: "messages of 64 KiB (rustls); handshake_timeout",
-            threads: 2,
-            run: |target| {
+        attack("TLS: a hello byte by byte", HANDSHAKE, |target| {
+            let hello = hello();
+            drip(target, target.peers(500, &hello[..5]), &hello[5..]);
+        }),
+        attack("TLS: a hello, then silence, 1,000 times", HANDSHAKE, |target| {
+            let peers = target.peers(500, &hello());
+            target.hold();
+            peers.into_iter().for_each(Peer::vanish);
+        }),
+        attack("TLS: a hello, then a reset, again and again", HANDSHAKE, |target| {
+            while target.lasts() {
+                target.peers(20, &hello()).into_iter().for_each(Peer::vanish);
+            }
+        }),
+        attack("TLS: hellos and records that are too large", RECORDS, |target| {
+            let record = [&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
+            let more = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
+            again(target, &[record, more.repeat(8)].concat());
+            again(target, &[&[22, 3, 1, 0xff, 0xff][..], &[0; 0xffff]].concat());
+        }),
+        attack(
+            "TLS: hellos of 60 KiB that never end",
+            "messages of 64 KiB (rustls); handshake_timeout",
+            |target| {
                 let record = [&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0][..], &[0; 0x4000 - 4]].concat();
                 let more = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
                 let peers = target.peers(200, &[record, more.repeat(2)].concat());
                 target.hold();
                 peers.into_iter().for_each(Peer::vanish);
             },
-        },
-        Attack {
-            name: "TLS: a storm of whole handshakes",
-            bound: HANDSHAKE,
-            threads: 2,
-            run: |target| {
-                while target.lasts() {
-                    _ = shake_hands(target.address, &CLIENT)
-                        .map(|stream| Peer::new(Box::new(stream)).vanish());
-                }
-            },
-        },
+        ),
+        attack("TLS: a storm of whole handshakes", HANDSHAKE, |target| {
+            while target.lasts() {
+                _ = shake_hands(target.address, &CLIENT).map(|stream| Peer::new(Box::new(stream)).vanish());
+            }
+        }),
     ]);
     fixture.suffer_over(
         tls,
         &[
-            Attack {
-                name: "TLS: records without content",
-                bound: "32 KiB, then others have their turn",
-                threads: 2,
-                run: empty_records,
-            },
-            Attack {
-                name: "TLS: changes of keys",
-                bound: "32 in a row (rustls); budget of useless frames",
-                threads: 2,
-                run: key_updates,
-            },
-            Attack {
-                name: "TLS: garbage after the handshake",
-                bound: RECORDS,
-                threads: 2,
-                run: |target| {
-                    while target.lasts() {
-                        let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
-                        _ = stream.sock.write_all(&[23, 3, 3, 0, 64].repeat(100));
-                        _ = stream.read(&mut [0; 64]);
-                    }
-                },
-            },
-            Attack {
-                name: "TLS: close_notify, or half of a close, and then silence",
-                bound: "what says that it is done is done",
-                threads: 2,
-                run: |target| {
+            attack("TLS: records without content", "32 KiB, then others have their turn", empty_records),
+            attack("TLS: changes of keys", "32 in a row (rustls); budget of useless frames", key_updates),
+            attack("TLS: garbage after the handshake", RECORDS, |target| {
+                while target.lasts() {
+                    let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
+                    _ = stream.sock.write_all(&[23, 3, 3, 0, 64].repeat(100));
+                    _ = stream.read(&mut [0; 64]);
+                }
+            }),
+            attack(
+                "TLS: close_notify, or half of a close, and then silence",
+                "what says that it is done is done",
+                |target| {
                     let mut all = Vec::new();
                     while target.lasts() && all.len() < 300 {
                         let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
@@ -283,16 +240,11 @@ fn before_and_in_the_handshake() {
                     }
                     target.hold();
                 },
-            },
-            Attack {
-                name: "TLS: PING",
-                bound: "budget of useless frames, ENHANCE_YOUR_CALM",
-                threads: 2,
-                run: |target| {
-                    let pings = frame(PING, 0, 0, &[0; 8]).repeat(500);
-                    target.flood(&[], |_| pings.clone());
-                },
-            },
+            ),
+            attack("TLS: PING", "budget of useless frames, ENHANCE_YOUR_CALM", |target| {
+                let pings = frame(PING, 0, 0, &[0; 8]).repeat(500);
+                target.flood(&[], |_| pings.clone());
+            }),
         ],
     );
     ended(&fixture, "ok", 100.0);
@@ -302,30 +254,24 @@ fn before_and_in_the_handshake() {
 fn certificates_that_are_dear_to_verify() {
     let (fixture, _home) = fixture(true);
     fixture.suffer(&[
-        Attack {
-            name: "TLS: certificates with 2,000 names",
-            bound: "64 KiB of certificates (rustls)",
-            threads: 2,
-            run: |target| {
-                loop {
-                    if let Ok(mut stream) = shake_hands(target.address, &MANY_NAMES) {
-                        if !IS_JUDGED {
-                            // A reset would overtake the certificates on a busy machine.
-                            _ = stream.read(&mut [0; 1]);
-                        }
-                        Peer::new(Box::new(stream)).vanish();
+        attack("TLS: certificates with 2,000 names", "64 KiB of certificates (rustls)", |target| {
+            loop {
+                if let Ok(mut stream) = shake_hands(target.address, &MANY_NAMES) {
+                    if !IS_JUDGED {
+                        // A reset would overtake the certificates on a busy machine.
+                        _ = stream.read(&mut [0; 1]);
                     }
-                    if !target.lasts() {
-                        break;
-                    }
+                    Peer::new(Box::new(stream)).vanish();
                 }
-            },
-        },
-        Attack {
-            name: "TLS: 100 authorities of the right name with wrong keys",
-            bound: "10 certificates behind the client's own",
-            threads: 2,
-            run: |target| {
+                if !target.lasts() {
+                    break;
+                }
+            }
+        }),
+        attack(
+            "TLS: 100 authorities of the right name with wrong keys",
+            "10 certificates behind the client's own",
+            |target| {
                 loop {
                     _ = shake_hands(target.address, &LONG_CHAIN).map(|mut stream| stream.read(&mut [0; 64]));
                     if !target.lasts() {
@@ -333,7 +279,7 @@ fn certificates_that_are_dear_to_verify() {
                     }
                 }
             },
-        },
+        ),
     ]);
     ended(&fixture, "ok", 10.0);
     ended(&fixture, "bad_certificate", 10.0);

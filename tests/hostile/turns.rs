@@ -62,8 +62,7 @@ async fn a_new_name_does_not_wait_behind_made_up_ones_of_another_address() {
             tokio::spawn(serve(stream, Arc::clone(&count), tell.clone()));
         }
     });
-    let start = move || Process::unready_on(SHARED_LISTENER, &uri);
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let relay = Process::unready_on(SHARED_LISTENER, &uri);
     let relay_uri = relay.uri();
     for number in 0..CONNECTIONS {
         let channel = connect_from(&relay_uri, IpAddr::from([127, 0, 0, 2])).await;

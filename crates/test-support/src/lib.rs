@@ -15,6 +15,7 @@
 pub mod certificates;
 pub mod client;
 pub mod fixture;
+pub mod frames;
 pub mod front;
 pub mod http1;
 pub mod origin;
