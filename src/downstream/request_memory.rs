@@ -330,15 +330,12 @@ fn read_version(entry: &[u8]) -> Result<(&str, &str), MalformedError> {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::time::Duration;
 
     use bytes::Bytes;
     use proptest::prelude::*;
     use prost::Message as _;
 
-    use super::super::Connections;
     use super::*;
-    use crate::identity::{Peer, Source};
     use crate::proto::DeltaDiscoveryRequest;
 
     const LIMIT: usize = 10_000;

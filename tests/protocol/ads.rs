@@ -1,15 +1,11 @@
 //! Order across the types of an aggregated stream: R-ADS.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use deltafan::cache::{Change, Op, Protocol, Resend, View};
-use deltafan::resource::Resource;
+use deltafan::cache::{Protocol, View};
 use deltafan::subscription::{NextStep, Overdue};
-use deltafan_test_support::fixture::{Client, Fixture, show, url};
-use deltafan_test_support::wire;
+use deltafan_test_support::fixture::{Client, Fixture, show};
 
 pub(crate) const NAMES: &[(&str, &[&str])] =
     &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
@@ -48,28 +44,6 @@ fn r_ads_01_waiting_types_are_said_in_the_order_of_dependence() {
     let order = ["cds eds-a:1", "eds eds-a:1", "lds l:1", "rds r:1", "vhds v:1", "sds s:1"];
     assert_eq!(sotw.acked_with(&fixture, NAMES), order);
     assert_eq!(delta.acked(&fixture), order);
-}
-
-#[test]
-fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
-    let mut fixture = without_wait().with_members("cds x:1").with_named("rds r:x");
-    for mut client in both(&fixture, &["rds"]) {
-        let clusters = client.poll(&fixture).unwrap();
-        assert_eq!(client.told(&fixture), ["lds", "rds r:x"]);
-        let (lds, rds) = (client.newest("lds").clone(), client.newest("rds").clone());
-        client.ack(&fixture, &lds, &[]);
-        client.ack(&fixture, &rds, &["r"]);
-        // The cluster that the route needs cannot be said yet: the response before it is not answered.
-        fixture.origin("cds y:1");
-        fixture.named("rds r:y");
-        assert!(client.told(&fixture).is_empty());
-        client.ack(&fixture, &clusters, &[]);
-        let told = client.acked_with(&fixture, NAMES);
-        assert!(told[0].starts_with("cds ") && told[0].contains("y:1"), "{told:?}");
-        assert_eq!(told[1..], ["rds r:y"]);
-        fixture.origin("cds -y");
-        fixture.named("rds r:x");
-    }
 }
 
 #[test]
@@ -115,45 +89,6 @@ pub(crate) fn move_from_x_to_y(fixture: &mut Fixture) {
 }
 
 #[test]
-fn r_ads_03_coalescing_keeps_make_before_break() {
-    let mut fixture = without_wait().with_members("cds keep:1 x:1").with_named("rds r:x");
-    let [mut sotw, mut delta] = both(&fixture, &["rds"]);
-    sotw.acked_with(&fixture, NAMES);
-    delta.acked(&fixture);
-    move_from_x_to_y(&mut fixture);
-    assert_eq!(sotw.acked_with(&fixture, NAMES), ["cds keep:1 x:1 y:1", "rds r:y", "cds keep:1 y:1"]);
-    assert_eq!(delta.acked(&fixture), ["cds y:1", "rds r:y", "cds -x"]);
-    fixture.after(Duration::from_secs(60));
-    assert!(sotw.told(&fixture).is_empty() && delta.told(&fixture).is_empty());
-}
-
-#[test]
-fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
-    let mut fixture = without_wait().with_members("cds keep:1 x:1").with_named("rds r:x");
-    for mut client in both(&fixture, &["rds"]) {
-        while let Some(told) = client.poll(&fixture) {
-            // The route is not answered.
-            if told.type_url.kind().short() != "rds" {
-                client.ack(&fixture, &told, &[]);
-            }
-        }
-        let route = client.newest("rds").clone();
-        move_from_x_to_y(&mut fixture);
-        let clusters = client.poll(&fixture).unwrap();
-        assert!(!clusters.removed.contains(&"x".to_owned()));
-        client.ack(&fixture, &clusters, &[]);
-        assert!(client.told(&fixture).is_empty(), "the removal waits with the route");
-        client.ack(&fixture, &route, &["r"]);
-        let told = client.acked_with(&fixture, NAMES);
-        assert_eq!(told[0], "rds r:y");
-        assert!(told[1].starts_with("cds ") && told.len() == 2, "{told:?}");
-        fixture.origin("cds x:1");
-        fixture.named("rds r:x");
-        fixture.origin("cds -y");
-    }
-}
-
-#[test]
 fn r_ads_03_removals_go_in_reverse_order() {
     let mut fixture = without_wait().with_members("cds eds-a:1").with_members("lds l:1");
     fixture.named("eds eds-a:1");
@@ -167,23 +102,6 @@ fn r_ads_03_removals_go_in_reverse_order() {
     fixture.named("rds -r");
     assert_eq!(delta.acked(&fixture), ["rds -r", "lds -l", "eds -eds-a", "cds -eds-a"]);
     assert_eq!(sotw.acked_with(&fixture, NAMES), ["lds", "cds"]);
-}
-
-#[test]
-fn r_ads_03_a_removal_that_was_taken_back_while_it_waited_is_not_said() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds x:1").with_named("rds r:x");
-    for mut client in both(&fixture, &["rds"]) {
-        client.acked_with(&fixture, NAMES);
-        move_from_x_to_y(&mut fixture);
-        let clusters = client.poll(&fixture).unwrap();
-        client.ack(&fixture, &clusters, &[]);
-        fixture.origin("cds x:2");
-        let told = client.acked_with(&fixture, NAMES);
-        assert!(told[0].contains("x:2"), "{told:?}");
-        assert_eq!(told[1..], ["rds r:y"]);
-        fixture.origin("cds x:1 -y");
-        fixture.named("rds r:x");
-    }
 }
 
 #[test]
@@ -210,83 +128,6 @@ fn r_ads_05_v1_endpoints_follow_a_changed_cluster_unchanged() {
 }
 
 #[test]
-fn r_ads_05_v1_endpoints_are_repeated_to_those_that_were_sent_the_cluster_alone() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds plain:1 eds-m:1");
-    fixture.named("cds eds-a:1 eds-b:1");
-    fixture.named("eds eds-a:1 eds-b:1 eds-m:1");
-    let endpoints: [(&str, &[&str]); 2] = [("eds", &["eds-a", "eds-b", "eds-m"]), ("cds", &["eds-a"])];
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
-        // Clusters that a client asks for, then whether it is sent the endpoints of `eds-a` and of the member again.
-        for (clusters, of_a, of_member) in
-            [("", false, false), ("eds-b", false, false), ("eds-a", true, false), ("*", false, true)]
-        {
-            let mut client = fixture.client(protocol, None);
-            match protocol {
-                _ if clusters.is_empty() => {}
-                Protocol::Sotw if clusters == "*" => drop(client.ask(&fixture, "cds", &[])),
-                Protocol::Sotw => drop(client.ask(&fixture, "cds", &[clusters])),
-                Protocol::Delta => drop(client.change(&fixture, "cds", clusters)),
-            }
-            match protocol {
-                Protocol::Sotw => client.ask(&fixture, "eds", endpoints[0].1),
-                Protocol::Delta => client.change(&fixture, "eds", "eds-a eds-b eds-m"),
-            };
-            let asked = if clusters == "*" { Vec::new() } else { vec![clusters] };
-            let names = [endpoints[0], ("cds", &asked[..])];
-            client.acked_with(&fixture, &names);
-            let again = |told: &[String], name: &str| told.contains(&format!("eds {name}:1"));
-            fixture.named("cds eds-a:2");
-            let told = client.acked_with(&fixture, &names);
-            assert_eq!(again(&told, "eds-a"), of_a, "{protocol:?} of {clusters}: {told:?}");
-            fixture.origin("cds eds-m:2");
-            let told = client.acked_with(&fixture, &names);
-            assert_eq!(again(&told, "eds-m"), of_member, "{protocol:?} of {clusters}: {told:?}");
-            fixture.named("cds eds-a:1");
-            fixture.origin("cds eds-m:1");
-        }
-    }
-}
-
-/// A client may ask for its clusters after their endpoints, and let them go.
-#[test]
-fn r_ads_05_v1_whether_endpoints_are_repeated_follows_the_subscription() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
-    let mut client = fixture.delta_of("eds", "eds-a");
-    client.change(&fixture, "cds", "*");
-    client.acked(&fixture);
-    fixture.origin("cds eds-a:2");
-    assert_eq!(client.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
-    client.change(&fixture, "cds", "-*");
-    fixture.origin("cds eds-a:3");
-    assert!(client.acked(&fixture).is_empty());
-    client.change(&fixture, "cds", "eds-a");
-    assert_eq!(client.acked(&fixture), ["cds eds-a:3", "eds eds-a:1"]);
-    fixture.origin("cds eds-a:4");
-    assert_eq!(client.acked(&fixture), ["cds eds-a:4", "eds eds-a:1"]);
-}
-
-/// The client is sent the cluster as a member, and lets the wildcard go before it could be sent the endpoints.
-#[test]
-fn r_ads_05_v1_endpoints_that_were_to_be_repeated_come_though_the_wildcard_is_let_go() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1 eds-b:1");
-    fixture.named("eds eds-a:1 eds-b:1");
-    let mut client = fixture.delta_of("cds", "* eds-a");
-    client.change(&fixture, "eds", "eds-a eds-b");
-    let told = client.poll(&fixture).unwrap();
-    client.ack(&fixture, &told, &[]);
-    let endpoints = client.poll(&fixture).unwrap();
-    fixture.origin("cds eds-a:2");
-    let told = client.poll(&fixture).unwrap();
-    assert_eq!(show(&told), "cds eds-a:2");
-    client.ack(&fixture, &told, &[]);
-    assert!(client.poll(&fixture).is_none(), "the ACK of EDS is awaited");
-    client.change(&fixture, "cds", "-*");
-    client.ack(&fixture, &endpoints, &[]);
-    assert_eq!(client.acked(&fixture), ["eds eds-a:1"]);
-    assert!(client.acked(&fixture).is_empty());
-}
-
-#[test]
 fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
     let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
     for mut client in both(&fixture, &["eds"]) {
@@ -295,50 +136,6 @@ fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
         // A client that warms the cluster answers neither before the endpoints came.
         assert_eq!(client.told(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
         fixture.origin("cds eds-a:1");
-    }
-}
-
-#[test]
-fn r_ads_05_v1_endpoints_follow_the_second_cds_when_the_first_is_gated() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
-    for mut client in both(&fixture, &["eds"]) {
-        client.acked_with(&fixture, NAMES);
-        fixture.origin("cds eds-a:2");
-        let first = client.poll(&fixture).unwrap();
-        let endpoints = client.poll(&fixture).unwrap();
-        client.ack(&fixture, &endpoints, &["eds-a"]);
-        // The cluster changes again, and what is said of it is gated by the response before.
-        fixture.origin("cds eds-a:3");
-        while let Some(early) = client.poll(&fixture) {
-            client.ack(&fixture, &early, &["eds-a"]);
-        }
-        client.ack(&fixture, &first, &[]);
-        let told = client.acked_with(&fixture, NAMES);
-        let cds = told.iter().position(|told| told == "cds eds-a:3").expect("the second CDS");
-        assert_eq!(told[cds + 1..], ["eds eds-a:1"], "endpoints after the second CDS");
-        fixture.origin("cds eds-a:1");
-    }
-}
-
-/// A state that still has the cluster is sent first, and a client that was not told of the change warms it.
-#[test]
-fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_and_went() {
-    for changes in [true, false] {
-        let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1");
-        fixture.named("eds eds-a:1");
-        fixture.named("rds r:eds-a");
-        let [mut sotw, _] = both(&fixture, &["eds", "rds"]);
-        sotw.acked_with(&fixture, NAMES);
-        fixture.origin("cds x:1");
-        let first = sotw.poll(&fixture).unwrap();
-        if changes {
-            fixture.origin("cds eds-a:2");
-            assert_eq!(sotw.acked_with(&fixture, NAMES), ["eds eds-a:1"], "it has not read of the change");
-        }
-        fixture.origin("cds -eds-a x:2");
-        sotw.ack(&fixture, &first, &[]);
-        let expected = if changes { &["cds eds-a:2 x:2", "eds eds-a:1"][..] } else { &["cds eds-a:1 x:2"] };
-        assert_eq!(sotw.told(&fixture), expected);
     }
 }
 
@@ -352,39 +149,6 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
     assert_eq!(client.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
 }
 
-/// Responses to it, with clusters and endpoints answered and the route not.
-fn told_and_acked(client: &mut Client, fixture: &Fixture, clusters: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    while let Some(told) = client.poll(fixture) {
-        all.push(show(&told));
-        match told.type_url.kind().short() {
-            "cds" => drop(client.ack(fixture, &told, &[clusters])),
-            "eds" => drop(client.ack(fixture, &told, &["eds-a"])),
-            _ => {}
-        }
-    }
-    all
-}
-
-#[test]
-fn r_ads_05_v1_endpoints_follow_a_cluster_that_is_newly_asked_for_by_name() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
-    fixture.named("rds r:1");
-    let mut client = fixture.sotw_of("cds", &["*"]);
-    client.ask(&fixture, "eds", &["eds-a"]);
-    client.ask(&fixture, "rds", &["r"]);
-    assert_eq!(told_and_acked(&mut client, &fixture, "*"), ["cds eds-a:1", "eds eds-a:1", "rds r:1"]);
-    // By its name there is another version than the member, whose end waits for the route: it is held until then.
-    fixture.named("cds eds-a:2");
-    fixture.named("rds r:2");
-    fixture.origin("cds -eds-a other:1");
-    assert_eq!(told_and_acked(&mut client, &fixture, "*"), ["cds eds-a:1 other:1"]);
-    client.ask(&fixture, "cds", &["eds-a"]);
-    // Asked anew.
-    fixture.named("cds eds-a:2");
-    assert_eq!(told_and_acked(&mut client, &fixture, "eds-a"), ["cds eds-a:2", "eds eds-a:1"]);
-}
-
 #[test]
 fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
     let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
@@ -396,16 +160,6 @@ fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
     delta.acked(&fixture);
     fixture.origin("cds eds-a:2");
     assert!(sotw.told(&fixture).is_empty() && delta.told(&fixture).is_empty());
-}
-
-#[test]
-fn r_ads_05_v1_a_name_is_not_shown_to_the_wildcard_by_being_sent_again() {
-    let mut fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
-    let mut client = fixture.delta_of("cds", "*");
-    client.change(&fixture, "eds", "*");
-    assert_eq!(client.acked(&fixture), ["cds eds-a:1", "eds"]);
-    fixture.origin("cds eds-a:2");
-    assert_eq!(client.acked(&fixture), ["cds eds-a:2"], "R-Relay-03");
 }
 
 #[test]
@@ -474,15 +228,6 @@ fn r_ads_03_names_that_are_never_answered_hold_routes_back_for_a_time_only() {
     }
 }
 
-/// A cluster that asks for endpoints by this name.
-fn cluster(name: &str, service: &str) -> Arc<Resource> {
-    let (mut message, mut config) = (wire::message(name, "1"), BytesMut::new());
-    wire::put(&mut config, 2, service.as_bytes());
-    message.extend_from_slice(&[0x10, 3]);
-    wire::put(&mut message, 3, &config);
-    wire::envelope(&url("cds"), name, "1", &message)
-}
-
 /// A client that came back to a relay that knows everything but the endpoints of `name`.
 fn comes_back(fixture: &Fixture, protocol: Protocol, name: &str) -> Client {
     let mut client = fixture.client(protocol, None);
@@ -514,68 +259,6 @@ fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
             assert_eq!(told, ["cds b:1 eds-a:1", "eds eds-a:1", "lds l:1"], "{protocol:?} {name}");
         }
     }
-}
-
-#[test]
-fn r_ads_03_endpoints_that_a_cluster_asks_for_hold_routes_back() {
-    for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut fixture = without_wait().with_members("cds eds-a:1 eds-c:1").with_members("lds l:1");
-        fixture.named("eds eds-a:1");
-        let names: &[(&str, &[&str])] = &[("eds", &["eds-a", "eds-c"])];
-        let mut client = comes_back(&fixture, protocol, "eds-c");
-        assert_eq!(
-            client.acked_with(&fixture, names),
-            ["cds eds-a:1 eds-c:1", "eds eds-a:1"],
-            "{protocol:?}"
-        );
-        // It goes: nobody asks for them any more.
-        fixture.origin("cds -eds-c");
-        assert_eq!(
-            client.acked_with(&fixture, names),
-            ["lds l:1", "cds eds-a:1"].map(|told| match protocol {
-                Protocol::Delta if told.starts_with("cds") => "cds -eds-c",
-                _ => told,
-            })
-        );
-        // Another cluster asks for them by their name.
-        let mut client = comes_back(&fixture, protocol, "eds-c");
-        fixture.after(Duration::from_secs(1));
-        let (view, resend, resource) = (View::Wildcard, Resend::Unsolicited, cluster("other", "eds-c"));
-        let op = Op::Set { view, resource, resend, lease: None };
-        fixture.apply("cds", Change { ops: vec![op], ..Change::default() });
-        assert_eq!(
-            client.acked_with(&fixture, names),
-            ["cds eds-a:1 other:1", "eds eds-a:1"],
-            "{protocol:?}"
-        );
-        fixture.named("eds eds-c:1");
-        assert_eq!(client.acked_with(&fixture, names), ["eds eds-c:1", "lds l:1"]);
-    }
-}
-
-#[test]
-fn r_ads_03_endpoints_hold_routes_back_from_when_a_cluster_asks_for_them() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_members("lds l:1");
-    fixture.named("eds eds-a:1");
-    let mut client = comes_back(&fixture, Protocol::Delta, "eds-c");
-    assert_eq!(client.acked(&fixture), ["cds eds-a:1", "eds eds-a:1", "lds l:1"]);
-    fixture.origin("cds eds-c:1");
-    fixture.origin("lds l:2");
-    assert_eq!(client.acked(&fixture), ["cds eds-c:1"]);
-    // Nor does another of its own names make a difference.
-    client.change(&fixture, "eds", "eds-b");
-    assert!(client.acked(&fixture).is_empty());
-    client.change(&fixture, "eds", "-eds-c");
-    assert_eq!(client.acked(&fixture), ["lds l:2"]);
-    client.change(&fixture, "eds", "eds-c");
-    client.change(&fixture, "cds", "eds-a");
-    client.change(&fixture, "cds", "-*");
-    fixture.origin("lds l:3");
-    assert_eq!(
-        client.acked(&fixture),
-        ["cds eds-a:1", "eds eds-a:1", "lds l:3"],
-        "it has let go of the cluster"
-    );
 }
 
 #[test]
@@ -802,33 +485,6 @@ fn r_ads_03_a_union_has_nothing_that_its_client_was_never_sent() {
     assert_eq!(client.acked_with(&fixture, NAMES), ["cds keep:1 z:2"]);
 }
 
-/// A control plane tells of clusters again only once its last word on them was acknowledged, and of routes meanwhile.
-#[test]
-fn r_ads_03_routes_wait_for_clusters_that_come_behind_them() {
-    let mut fixture = knowing_x();
-    for mut client in both(&fixture, &["rds"]) {
-        client.acked_with(&fixture, NAMES);
-        fixture.after(Duration::from_secs(60));
-        // One that does not come is waited for where clusters have just changed, and for a time only.
-        fixture.named("rds r:eds-gone");
-        assert_eq!(client.acked_with(&fixture, NAMES), ["rds r:eds-gone"]);
-        fixture.origin("cds keep:2");
-        fixture.named("rds r:eds-b");
-        assert_eq!(client.acked_with(&fixture, NAMES).len(), 1, "the cluster alone");
-        fixture.after(Duration::from_millis(300));
-        fixture.origin("cds eds-b:1");
-        assert_eq!(client.acked_with(&fixture, NAMES).len(), 2, "the cluster and the route");
-        fixture.named("rds r:eds-c");
-        assert!(client.told(&fixture).is_empty());
-        fixture.after(Duration::from_secs(1));
-        assert_eq!(client.acked_with(&fixture, NAMES), ["rds r:eds-c"]);
-        fixture.origin("cds keep:1");
-        fixture.origin("cds -eds-b");
-        fixture.named("rds r:x");
-        fixture.after(Duration::from_secs(60));
-    }
-}
-
 /// Nothing of a response that was rejected will be warm.
 #[test]
 fn r_ads_03_a_client_that_rejects_clusters_is_sent_its_routes() {
@@ -877,29 +533,6 @@ fn r_ads_03_streams_of_one_type_do_not_wait_for_each_other() {
     move_from_x_to_y(&mut fixture);
     assert_eq!(clusters.told(&fixture), ["cds y:1 -x"]);
     assert_eq!(routes.told(&fixture), ["rds r:y"]);
-}
-
-/// After a restart the control plane tells of each type by itself: the clusters come without the routes.
-#[test]
-fn r_ads_03_clusters_that_are_gone_are_kept_for_routes_that_are_on_their_way() {
-    let mut fixture = knowing_x();
-    let all: BTreeSet<&str> = ["keep", "x", "y"].into();
-    for mut client in both(&fixture, &["rds"]) {
-        client.acked_with(&fixture, NAMES);
-        fixture.origin("cds y:1 -x");
-        let told = client.poll(&fixture).unwrap();
-        assert!(told.removed.is_empty(), "{told:?}");
-        let names: BTreeSet<&str> = told.resources.iter().map(|(name, _)| name.as_str()).collect();
-        assert!(names == all || names == ["y"].into(), "{told:?}");
-        client.ack(&fixture, &told, &[]);
-        fixture.after(Duration::from_secs(1));
-        assert!(client.told(&fixture).is_empty());
-        fixture.named("rds r:y");
-        assert_eq!(client.acked_with(&fixture, NAMES), ["rds r:y"]);
-        fixture.after(Duration::from_secs(1));
-        assert_eq!(client.acked_with(&fixture, NAMES).len(), 1, "the removal");
-        back(&mut fixture);
-    }
 }
 
 /// Clusters that change faster than a client answers are no reason to keep its routes from it.
@@ -960,43 +593,6 @@ fn r_ads_03_removals_wait_for_a_time_only_while_routes_change_without_end() {
         }
         back(&mut fixture);
     }
-}
-
-#[test]
-fn r_ads_03_removals_that_come_with_additions_wait_for_routes_too() {
-    let mut fixture = knowing_x();
-    for mut client in both(&fixture, &["rds"]) {
-        client.acked_with(&fixture, NAMES);
-        fixture.named("rds r:y");
-        fixture.origin("cds -x");
-        let route = client.poll(&fixture).unwrap();
-        assert!(client.told(&fixture).is_empty());
-        fixture.after(Duration::from_secs(1));
-        fixture.origin("cds y:1");
-        fixture.after(Duration::from_secs(3));
-        let clusters = client.poll(&fixture).unwrap();
-        assert!(clusters.removed.is_empty(), "{clusters:?}");
-        let names: BTreeSet<&str> = clusters.resources.iter().map(|(name, _)| name.as_str()).collect();
-        assert!(names == ["y"].into() || names.contains("x"), "{clusters:?}");
-        client.ack(&fixture, &clusters, &[]);
-        client.ack(&fixture, &route, &["r"]);
-        back(&mut fixture);
-    }
-}
-
-#[test]
-fn r_ads_03_clusters_and_endpoints_that_are_gone_are_kept_for_one_time() {
-    let mut fixture = knowing_x();
-    let mut client = fixture.delta();
-    for (short, names) in [("cds", "*"), ("eds", "eds-a"), ("rds", "r")] {
-        client.change(&fixture, short, names);
-    }
-    client.acked(&fixture);
-    fixture.origin("cds -x");
-    fixture.named("eds -eds-a");
-    assert!(client.told(&fixture).is_empty());
-    fixture.after(Duration::from_secs(2));
-    assert_eq!(client.acked(&fixture), ["eds -eds-a", "cds -x"]);
 }
 
 /// Word that a name does not exist is an answer, for which a client waits.

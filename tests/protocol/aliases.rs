@@ -134,68 +134,6 @@ fn r_relay_20_an_alias_that_was_never_resolved_is_removed_by_itself() {
 }
 
 #[test]
-fn r_relay_20_an_alias_that_a_resource_lost_is_told_unless_it_is_held_in_another_way() {
-    let (mut whole, mut one) = resolved();
-    let mut both = whole.asking("vhds", "r/a r/b");
-    let mut own = whole.asking("vhds", "r/a r/v");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/v:1=r/a,r/b");
-    assert_eq!(told(&mut both, &whole), ["vhds r/v:1"]);
-    assert_eq!(told(&mut own, &whole), ["vhds r/v:1"]);
-
-    whole.says(Primary, "vhds r/v:2=r/b");
-    assert_eq!(told(&mut one, &whole), ["vhds -r/v"]);
-    assert_eq!(told(&mut both, &whole), ["vhds r/v:2"]);
-    assert_eq!(told(&mut own, &whole), ["vhds r/v:2"]);
-    whole.says(Primary, "vhds -r/v");
-    assert_eq!(told(&mut one, &whole), NONE);
-    assert_eq!(told(&mut both, &whole), ["vhds -r/v"]);
-    assert_eq!(told(&mut own, &whole), ["vhds -r/v"]);
-}
-
-#[test]
-fn r_relay_20_an_alias_moves_from_one_resource_to_another() {
-    for text in ["vhds r/w:1=r/a r/v:2=r/b", "vhds r/v:2=r/b r/w:1=r/a", "vhds r/w:1=r/a -r/v"] {
-        let (mut whole, mut client) = resolved();
-        whole.says(Primary, text);
-        assert_eq!(told(&mut client, &whole), ["vhds r/w:1 -r/v"], "{text}");
-        assert_eq!(whole.seen("vhds", "r/a"), "r/w:1", "{text}");
-    }
-}
-
-#[test]
-fn r_relay_20_a_slow_client_is_told_removals_of_held_names_and_of_no_others() {
-    let (mut whole, mut client) = answered("r/a", "vhds r/v:1=r/a");
-    let first = client.poll(&whole.fixture).unwrap();
-    whole.says(Primary, "vhds r/w:1=r/a -r/v");
-    whole.says(Primary, "vhds r/x:1=r/a -r/w");
-    assert_eq!(told(&mut client, &whole), NONE, "the gate");
-    client.ack(&whole.fixture, &first, &[]);
-    assert_eq!(told(&mut client, &whole), ["vhds r/x:1 -r/v"]);
-    let first = {
-        whole.says(Primary, "vhds r/x:2=r/a");
-        client.poll(&whole.fixture).unwrap()
-    };
-    for name in ["r/1", "r/2", "r/3", "r/4", "r/5", "r/6", "r/7", "r/8", "r/9", "r/10", "r/11"] {
-        whole.says(Primary, &format!("vhds {name}:1=r/a"));
-    }
-    client.ack(&whole.fixture, &first, &[]);
-    let next = client.next(&whole.fixture);
-    assert!(matches!(next, NextStep::Close(_)), "more than is remembered: {next:?}");
-}
-
-#[test]
-fn r_relay_20_a_resource_becomes_an_alias_of_another() {
-    let (mut whole, mut client) = answered("r/a", "vhds r/a:1");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:1"]);
-    whole.says(Primary, "vhds r/v:1=r/a -r/a");
-    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/a"]);
-    whole.says(Primary, "vhds r/a:2 -r/v");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:2 -r/v"]);
-    assert_eq!(whole.seen("vhds", "r/a"), "r/a:2");
-}
-
-#[test]
 fn r_relay_20_versions_are_claimed_upstream_by_the_own_name() {
     let (mut whole, mut client) = resolved();
     whole.reconnect();
@@ -234,22 +172,6 @@ fn r_relay_20_over_state_of_the_world_an_alias_is_a_name_like_any_other() {
 }
 
 #[test]
-fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_its_resource() {
-    let mut whole = Whole::new();
-    let mut client = whole.asking("vhds", "* r/a r/b");
-    whole.asked(Primary);
-    whole.asked(Secondary);
-    whole.says(Primary, "vhds r/v:1=r/a");
-    whole.says(Secondary, "vhds r/v:1=r/a r/w:1=r/b");
-    whole.pass(6_000);
-    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 r/w:1"]);
-    client.change(&whole.fixture, "vhds", "-r/a -r/b");
-    assert!(told(&mut client, &whole).is_empty(), "the other may be a member that has not come yet");
-    whole.says(Primary, "vhds -deltafan/end-of-answer");
-    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/b -r/w"], "only one of them is a member");
-}
-
-#[test]
 fn r_relay_03_a_resource_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
     let mut whole = Whole::new();
     // Envoy's first request for virtual hosts is empty, which is the legacy wildcard (R-Delta-23).
@@ -269,25 +191,6 @@ fn r_relay_03_a_resource_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
     whole.says(Secondary, "vhds -r/v");
     assert_eq!(told(&mut first, &whole), ["vhds -r/v"]);
     assert_eq!(told(&mut second, &whole), NONE);
-}
-
-#[test]
-fn r_delta_14_a_member_that_is_held_by_an_alias_too_is_told_once_and_removed_last() {
-    let mut whole = Whole::new();
-    let mut client = whole.asking("vhds", "*");
-    client.change(&whole.fixture, "vhds", "r/a r/v");
-    whole.asked(Primary);
-    whole.asked(Secondary);
-    whole.says(Primary, "vhds r/v:1=r/a");
-    whole.says(Secondary, "vhds r/v:1=r/a");
-    whole.pass(1_000);
-    assert_eq!(told(&mut client, &whole), ["vhds r/v:1"]);
-    client.change(&whole.fixture, "vhds", "-r/v");
-    assert_eq!(told(&mut client, &whole), ["vhds r/v:1"], "beside a wildcard it is answered");
-    whole.says(Primary, "vhds -r/v");
-    assert_eq!(told(&mut client, &whole), NONE, "it has it through the alias still");
-    whole.says(Secondary, "vhds -r/v");
-    assert_eq!(told(&mut client, &whole), ["vhds -r/v"]);
 }
 
 #[test]
@@ -323,31 +226,6 @@ fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client(
     whole.pass(60_000);
     assert_eq!(whole.asked(Primary), "-r/a");
     assert_eq!(whole.entries("vhds"), 0);
-}
-
-#[test]
-fn r_delta_22_a_resource_held_by_that_very_name_is_not_removed_by_it() {
-    let (mut whole, mut client) = answered("r/a", "vhds r/a:1");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:1"]);
-    whole.says(Primary, "vhds r/a:?=r/a");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
-
-    // Nor in a response of its own, when removals have to wait for another type (R-ADS-03).
-    client.change(&whole.fixture, "rds", "x");
-    client.change(&whole.fixture, "vhds", "r/z");
-    whole.asked(Primary);
-    whole.says(Primary, "rds x:0");
-    whole.says(Primary, "vhds r/v:1=r/a");
-    assert_eq!(told(&mut client, &whole), ["rds x:0", "vhds r/v:1"]);
-    whole.says(Primary, "vhds r/a:2 r/z:1 -r/v");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:2 r/z:1 -r/v"]);
-    whole.says(Primary, "rds x:1");
-    let gate = client.poll(&whole.fixture).unwrap();
-    whole.says(Primary, "rds x:2");
-    whole.says(Primary, "vhds r/a:?=r/a -r/z");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
-    client.ack(&whole.fixture, &gate, &[]);
-    assert_eq!(told(&mut client, &whole), ["rds x:2", "vhds -r/z"]);
 }
 
 #[test]

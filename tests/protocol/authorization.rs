@@ -495,31 +495,6 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
     assert_eq!(denied(poll(&fixture, "eds", &["a"], None)), Some(Denied::Parameters));
 }
 
-#[test]
-fn a_client_that_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
-    let mut fixture = fixture(may_see(&["mine/**"]));
-    fixture.origin("cds mine/a:1");
-    let mut client = filled(&mut fixture, "cds", "mine/a");
-    assert_eq!(client.acked(&fixture), ["cds mine/a:1"]);
-    fixture.origin("cds mine/a:2");
-    assert_eq!(client.acked(&fixture), ["cds mine/a:2"]);
-    fixture.named("cds -mine/a");
-    fixture.origin("cds -mine/a");
-    assert_eq!(client.acked(&fixture), ["cds -mine/a"]);
-}
-
-#[test]
-fn a_client_that_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
-    let mut fixture = fixture(may_see(&["mine/**"]));
-    fixture.origin("cds mine/a:1 theirs/b:1");
-    let mut client = fixture.delta_of("cds", "*");
-    // The origin speaks before the store of this client is filled.
-    fixture.known("cds");
-    assert_eq!(client.acked(&fixture), ["cds mine/a:1"]);
-    fixture.fill();
-    assert_eq!(client.acked(&fixture), Vec::<String>::new());
-}
-
 /// State of a client, as it goes by its responses.
 #[derive(Default)]
 struct Holding {
@@ -548,25 +523,6 @@ impl Holding {
             client.ack(fixture, &told, &[]);
         }
     }
-}
-
-#[test]
-fn a_client_that_may_see_less_and_asks_again_is_not_told_removals_from_meanwhile() {
-    let mut fixture = fixture(Permissions::default());
-    fixture.rules.permissions = may_see(&["mine/**"]);
-    let (mut client, mut holding) = (fixture.delta(), Holding::default());
-    fixture.origin("cds mine/b:0");
-    holding.change(&mut client, &fixture, "mine/b");
-    fixture.fill();
-    holding.hear(&mut client, &fixture);
-    assert_eq!(holding.held.len(), 1);
-    // It is let go, removed and asked for again before the upstream hears that it was let go.
-    holding.change(&mut client, &fixture, "-mine/b");
-    fixture.origin("cds -mine/b");
-    holding.change(&mut client, &fixture, "mine/b");
-    fixture.fill();
-    holding.hear(&mut client, &fixture);
-    assert_eq!(holding.held, BTreeMap::new());
 }
 
 proptest::proptest! {

@@ -1,14 +1,12 @@
 //! Errors of single resources: R-Err.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Limits, Op, OriginError, Protocol, Resend, TtlSupport, View};
+use deltafan::cache::{Limits, Op, OriginError, Protocol, TtlSupport};
 use deltafan::proto;
 use deltafan::subscription::{NextStep, Upstream};
 use deltafan_test_support::fixture::{Client, Fixture, fail, show, strings, url};
-use deltafan_test_support::wire;
 
 const NOTHING: [&str; 0] = [];
 
@@ -46,34 +44,6 @@ fn r_err_01_an_error_is_told_once_and_an_equal_one_is_no_news() {
 }
 
 #[test]
-fn r_err_01_the_resource_ends_its_error_unchanged_too() {
-    let mut fixture = Fixture::new().with_named("eds a:1");
-    let mut delta = fixture.delta_of("eds", "a");
-    delta.acked(&fixture);
-    fixture.fail("eds", "a", UNAVAILABLE);
-    assert_eq!(delta.acked(&fixture), ["eds !a:14"]);
-    fixture.named("eds a:1");
-    assert_eq!(delta.acked(&fixture), ["eds a:1"], "what ends the error at the client");
-    assert_eq!(fixture.delta_of("eds", "a").acked(&fixture), ["eds a:1"], "and here");
-    fixture.fail("eds", "a", UNAVAILABLE);
-    assert_eq!(delta.acked(&fixture), ["eds !a:14"], "a new one");
-}
-
-#[test]
-fn r_err_01_a_client_that_subscribes_again_is_told_again() {
-    let mut fixture = Fixture::new().with_named("eds a:1");
-    fixture.fail("eds", "b", UNAVAILABLE);
-    let mut delta = fixture.delta_of("eds", "a b");
-    assert_eq!(delta.acked(&fixture), ["eds a:1 !b:14"]);
-    delta.change(&fixture, "eds", "b");
-    assert_eq!(delta.acked(&fixture), ["eds !b:14"]);
-    fixture.fail("eds", "a", UNAVAILABLE);
-    assert_eq!(delta.acked(&fixture), ["eds !a:14"]);
-    delta.change(&fixture, "eds", "a");
-    assert_eq!(delta.acked(&fixture), ["eds a:1", "eds !a:14"]);
-}
-
-#[test]
 fn r_err_01_a_cohort_shares_the_frame_of_an_error() {
     let mut fixture = Fixture::new().with_named("eds a:1");
     let mut clients: Vec<_> = (0..20).map(|_| fixture.delta_of("eds", "a")).collect();
@@ -86,17 +56,6 @@ fn r_err_01_a_cohort_shares_the_frame_of_an_error() {
         assert_eq!(client.acked(&fixture), ["eds !a:14"]);
     }
     assert_eq!(fixture.cache.encoder().encodes() - before, 1);
-}
-
-#[test]
-fn r_err_01_an_error_waits_for_its_gate() {
-    let mut fixture = Fixture::new().with_named("eds a:1");
-    let mut delta = fixture.delta_of("eds", "a");
-    let told = delta.poll(&fixture).unwrap();
-    fixture.fail("eds", "a", UNAVAILABLE);
-    assert!(delta.poll(&fixture).is_none());
-    delta.ack(&fixture, &told, &[]);
-    assert_eq!(delta.acked(&fixture), ["eds !a:14"]);
 }
 
 #[test]
@@ -160,22 +119,6 @@ fn r_err_03_a_name_with_an_error_keeps_no_one_waiting() {
 }
 
 #[test]
-fn r_err_03_a_removal_without_an_error_ends_it() {
-    let mut fixture = Fixture::new();
-    fixture.fail("eds", "a", UNAVAILABLE);
-    let mut delta = fixture.delta_of("eds", "a");
-    assert_eq!(delta.acked(&fixture), ["eds !a:14"]);
-    fixture.named("eds -a");
-    assert_eq!(delta.acked(&fixture), ["eds -a"]);
-    assert_eq!(fixture.delta_of("eds", "a").acked(&fixture), ["eds -a"]);
-    fixture.fail("eds", "a", UNAVAILABLE);
-    assert_eq!(delta.acked(&fixture), ["eds !a:14"]);
-    fixture.ops("eds", vec![Op::Forget { view: View::Named, name: "a".into() }]);
-    assert_eq!(fixture.delta_of("eds", "a").acked(&fixture), NOTHING, "unknown again");
-    assert_eq!(fixture.cache.of(&url("eds")).unwrap().snapshot().entries().count(), 0);
-}
-
-#[test]
 fn r_err_04_a_full_state_with_an_error_holds_all_that_there_is() {
     let mut fixture = Fixture::new().with_named("cds a:1 b:1 c:1");
     let names = [("cds", &["a", "b", "c", "d"][..])];
@@ -196,18 +139,6 @@ fn r_err_04_a_full_state_with_an_error_holds_all_that_there_is() {
     assert_eq!(client.acked_with(&fixture, &names), ["cds a:1 c:2"], "told once");
     let mut late = fixture.sotw_of("cds", names[0].1);
     assert_eq!(late.acked_with(&fixture, &names), ["cds a:1 c:2 !b:5 !d:14", "cds a:1 c:2 !a:14"]);
-}
-
-#[test]
-fn r_err_04_a_name_that_is_listed_later_has_its_error_after_it() {
-    let mut fixture = Fixture::new().with_named("cds a:1 b:1");
-    fixture.fail("cds", "b", UNAVAILABLE);
-    fixture.fail("cds", "c", UNAVAILABLE);
-    let mut client = fixture.sotw_of("cds", &["a"]);
-    assert_eq!(client.acked_with(&fixture, &[("cds", &["a"])]), ["cds a:1"]);
-    let names = [("cds", &["a", "b", "c"][..])];
-    client.ask(&fixture, "cds", names[0].1);
-    assert_eq!(client.acked_with(&fixture, &names), ["cds a:1 b:1", "cds a:1 b:1 !b:14 !c:14"]);
 }
 
 #[test]
@@ -288,34 +219,6 @@ fn r_err_06_holders_keep_a_denied_resource_and_newcomers_do_not_get_it() {
 }
 
 #[test]
-fn r_err_06_full_states_of_holders_have_a_denied_resource_and_those_of_newcomers_do_not() {
-    let mut fixture = Fixture::new().with_named("cds a:1 b:1");
-    let names = [("cds", &["a", "b"][..])];
-    let mut holder = fixture.sotw_of("cds", names[0].1);
-    holder.acked_with(&fixture, &names);
-    let mut narrow = fixture.sotw_of("cds", &["b"]);
-    narrow.acked_with(&fixture, &[("cds", &["b"])]);
-    fixture.fail("cds", "a", DENIED);
-    assert_eq!(holder.acked_with(&fixture, &names), ["cds a:1 b:1 !a:7"]);
-    let mut newcomer = fixture.sotw_of("cds", names[0].1);
-    assert_eq!(newcomer.acked_with(&fixture, &names), ["cds b:1 !a:7"]);
-    narrow.ask(&fixture, "cds", names[0].1);
-    assert_eq!(narrow.acked_with(&fixture, &names), ["cds b:1", "cds b:1 !a:7"]);
-    fixture.named("cds b:2");
-    assert_eq!(holder.acked_with(&fixture, &names), ["cds a:1 b:2"]);
-    assert_eq!(newcomer.acked_with(&fixture, &names), ["cds b:2"]);
-    assert_eq!(narrow.acked_with(&fixture, &names), ["cds b:2"]);
-    assert_ne!(holder.newest("cds").version, newcomer.newest("cds").version);
-    fixture.named("cds a:1");
-    for client in [&mut holder, &mut newcomer, &mut narrow] {
-        assert_eq!(client.acked_with(&fixture, &names), ["cds a:1 b:2"]);
-    }
-    fixture.fail("cds", "a", DENIED);
-    fixture.named("cds b:3");
-    assert_eq!(newcomer.acked_with(&fixture, &names), ["cds a:1 b:3 !a:7"], "now it holds it");
-}
-
-#[test]
 fn r_err_06_a_late_subscriber_gets_the_body_and_then_the_error() {
     let mut fixture = Fixture::new().with_named("eds a:1");
     fixture.fail("eds", "a", UNAVAILABLE);
@@ -393,30 +296,6 @@ fn r_err_01_errors_are_bounded_in_one_response_and_the_rest_follows() {
     let mut delta = fixture.delta_of("eds", &all[..20].join(" "));
     assert_eq!(count(&mut delta, &fixture, &[]), [4, 4, 4, 4, 4]);
     assert_eq!(delta.newest("eds").errors[0].2, "é".repeat(512), "and so is a message");
-}
-
-#[test]
-fn r_err_06_answers_in_parts_have_their_errors_after_their_bodies() {
-    let mut fixture = Fixture::with_limits(Limits { response_bytes: 2000, ..Limits::default() });
-    let names: Vec<String> = (0..9).map(|number| format!("n{number}")).collect();
-    let set = |name: &String| Op::Set {
-        view: View::Named,
-        resource: wire::resource(&url("eds"), name, "1", 900),
-        resend: Resend::Answer,
-        lease: None,
-    };
-    fixture.ops("eds", names.iter().map(set).collect());
-    fixture.ops("eds", names.iter().step_by(2).map(|name| fail(name, UNAVAILABLE)).collect());
-    let mut client = fixture.delta_of("eds", &names.join(" "));
-    let (mut bodies, mut errors) = (BTreeSet::new(), BTreeSet::new());
-    while let Some(told) = client.poll(&fixture) {
-        client.ack(&fixture, &told, &[]);
-        for (name, ..) in &told.errors {
-            assert!(bodies.contains(name) && errors.insert(name.clone()), "{name}");
-        }
-        bodies.extend(told.resources.into_iter().map(|(name, _)| name));
-    }
-    assert_eq!((bodies.len(), errors.len()), (9, 5));
 }
 
 #[test]

@@ -35,43 +35,6 @@ fn told(fixture: &mut Fixture, protocol: Protocol) -> Client {
 }
 
 #[test]
-fn r_relay_22_a_client_that_answers_nothing_is_closed_however_much_it_is_told() {
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut fixture = Fixture::knowing(&["cds"]);
-        let mut client = told(&mut fixture, protocol);
-        for version in 2..=10 {
-            fixture.after(TIMEOUT / 10);
-            fixture.origin(&format!("cds a:{version}"));
-            assert_eq!(client.told(&fixture).len(), 1, "its gate opens by itself");
-        }
-        fixture.after(TIMEOUT / 10 - Duration::from_millis(1));
-        assert!(!is_closed(&mut client, &fixture));
-        fixture.after(Duration::from_millis(1));
-        assert!(is_closed(&mut client, &fixture));
-    }
-}
-
-#[test]
-fn r_relay_22_any_answer_gives_it_time_and_an_ack_all_of_it() {
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut fixture = Fixture::knowing(&["cds"]);
-        let mut client = told(&mut fixture, protocol);
-        let first = client.newest("cds").clone();
-        fixture.after(TIMEOUT / 2);
-        fixture.origin("cds a:2");
-        let second = client.poll(&fixture).unwrap();
-        fixture.after(TIMEOUT / 2 - Duration::from_secs(1));
-        // ACK of the response before the last: the client is slow, but alive.
-        client.ack(&fixture, &first, &[]);
-        fixture.after(TIMEOUT - Duration::from_secs(1));
-        assert!(!is_closed(&mut client, &fixture));
-        client.nack(&fixture, &second, &[]);
-        fixture.after(10 * TIMEOUT);
-        assert!(!is_closed(&mut client, &fixture), "nothing is owed");
-    }
-}
-
-#[test]
 fn r_relay_22_a_client_that_lets_go_of_all_owes_no_answer() {
     let mut fixture = Fixture::knowing(&["cds"]);
     let mut client = told(&mut fixture, Protocol::Delta);

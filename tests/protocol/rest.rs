@@ -111,19 +111,6 @@ impl Wake for Bell {
 }
 
 #[test]
-fn r_rest_04_a_client_that_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
-    let client = Poller::new();
-    let (version, _) = client.told(&fixture, "cds", &[], "");
-    let poll = client.ask(&fixture, "cds", &[], &version);
-    assert_eq!(waits(&fixture, &poll), HOLD);
-    fixture.after(HOLD - MOMENT);
-    assert_eq!(waits(&fixture, &poll), MOMENT);
-    fixture.after(MOMENT);
-    assert_eq!(look(&fixture, &poll), PollVerdict::NotModified);
-}
-
-#[test]
 fn r_rest_05_a_poll_is_held_until_its_resources_change() {
     let mut fixture = Fixture::knowing(&["cds"]).with_named("eds a:1 b:1 c:1");
     let client = Poller::new();

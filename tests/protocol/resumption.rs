@@ -61,61 +61,6 @@ fn r_ads_03_clusters_that_went_while_a_client_was_away_leave_after_its_routes() 
     }
 }
 
-/// It asks for one type after another, and may be answered in between.
-#[test]
-fn r_ads_03_clusters_that_went_while_a_client_was_away_wait_for_routes_that_it_asks_for_last() {
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut fixture = knowing_x();
-        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
-        move_from_x_to_y(&mut fixture);
-        fixture.after(Duration::from_secs(60));
-        let mut client = asks_for_clusters(&fixture, protocol, &before);
-        let clusters = client.poll(&fixture).unwrap();
-        let all = if protocol == Protocol::Sotw { "cds keep:1 x:1 y:1" } else { "cds y:1" };
-        assert_eq!(show(&clusters), all);
-        client.ask_or_change(&fixture, "rds", "r");
-        client.ack(&fixture, &clusters, &[]);
-        assert_eq!(client.acked_with(&fixture, NAMES), ["rds r:y"]);
-        fixture.after(Duration::from_secs(2));
-        let end = if protocol == Protocol::Sotw { "cds keep:1 y:1" } else { "cds -x" };
-        assert_eq!(client.acked_with(&fixture, NAMES), [end]);
-    }
-}
-
-/// It asks for endpoints by name, and holds those of a cluster that is gone. Of what it does not hold it is told at once.
-#[test]
-fn r_ads_03_endpoints_that_went_while_a_client_was_away_leave_after_its_routes() {
-    let mut fixture = knowing_x();
-    move_from_x_to_y(&mut fixture);
-    fixture.named("eds -eds-x -eds-z");
-    fixture.after(Duration::from_secs(60));
-    let mut client = asks_for_clusters(&fixture, Protocol::Delta, "");
-    client.resume(&fixture, "eds", &["eds-x", "eds-z"], &[("eds-x", "1")]);
-    client.ask_or_change(&fixture, "rds", "r");
-    assert_eq!(client.acked(&fixture), ["cds y:1", "eds -eds-z", "rds r:y"]);
-    fixture.after(Duration::from_secs(2));
-    assert_eq!(client.acked(&fixture), ["eds -eds-x", "cds -x"]);
-}
-
-/// As after an outage of the relay in which nothing but a cluster went.
-#[test]
-fn r_ads_03_a_cluster_that_went_while_a_client_was_away_is_kept_until_its_routes_come() {
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut fixture = knowing_x();
-        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
-        fixture.named("rds r:keep");
-        fixture.origin("cds -x");
-        fixture.after(Duration::from_secs(60));
-        let mut client = comes_back(&fixture, protocol, &before);
-        let first = client.acked_with(&fixture, NAMES);
-        let clusters: &[&str] = if protocol == Protocol::Sotw { &["cds keep:1 x:1"] } else { &["cds"] };
-        assert_eq!(first, [clusters, &["rds r:keep"]].concat());
-        fixture.after(Duration::from_secs(2));
-        let end = if protocol == Protocol::Sotw { "cds keep:1" } else { "cds -x" };
-        assert_eq!(client.acked_with(&fixture, NAMES), [end]);
-    }
-}
-
 /// A version that was never the relay's, or is forgotten, says nothing: the client is sent what there is.
 #[test]
 fn r_ads_03_a_client_that_brings_an_unknown_version_is_sent_the_state_in_force() {
@@ -131,24 +76,6 @@ fn r_ads_03_a_client_that_brings_an_unknown_version_is_sent_the_state_in_force()
     }
     let mut client = comes_back(&fixture, Protocol::Sotw, &before);
     assert_eq!(client.acked_with(&fixture, NAMES)[0], "cds keep:201");
-}
-
-/// Of a client that comes back to a relay which restarted without a snapshot nothing is known but that it may hold more.
-#[test]
-fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_the_routes_that_wait() {
-    for (unknown, waits) in [("of an earlier relay", true), ("", false)] {
-        // A cluster is gone that a route names still.
-        let mut fixture = Fixture::knowing(&["lds"]).with_members("cds keep:1");
-        fixture.known("cds");
-        fixture.named("rds r:eds-gone");
-        let mut client = comes_back(&fixture, Protocol::Sotw, unknown);
-        let early = client.acked_with(&fixture, NAMES);
-        assert_eq!(early, if waits { &[][..] } else { &["cds keep:1"] }, "{unknown}");
-        fixture.after(Duration::from_secs(1));
-        let all = [early, client.acked_with(&fixture, NAMES)].concat();
-        assert_eq!(all, ["cds keep:1", "rds r:eds-gone"]);
-        assert!(client.overdue.is_empty());
-    }
 }
 
 #[test]

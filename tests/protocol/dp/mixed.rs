@@ -31,14 +31,6 @@ fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_param
 }
 
 #[test]
-fn over_state_of_the_world_a_name_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
-    let mut fixture = Fixture::new();
-    let mut client = listing(&fixture, "cds", &["*"], &[("a", "v=2")]);
-    answer_both(&mut fixture);
-    assert_eq!(client.told(&fixture), [r#"cds a{v = "2"}:2 b:1"#]);
-}
-
-#[test]
 fn a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
     let mut fixture = Fixture::new();
     // Somebody has the wildcard with v=2.
@@ -55,23 +47,6 @@ fn a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
 }
 
 #[test]
-fn a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
-    let mut fixture = Fixture::new();
-    for pairs in ["v=1", "v=2"] {
-        fixture.known_to(pairs, "cds");
-        fixture.seen(pairs, View::Wildcard, "cds a:1 b:1");
-    }
-    let mut client = locating(&fixture, "cds", &[], &[("*", "v=1")]);
-    let told = client.poll(&fixture).unwrap();
-    fixture.seen("v=1", View::Wildcard, "cds -a");
-    fixture.seen("v=2", View::Wildcard, "cds -a");
-    assert!(client.poll(&fixture).is_none(), "the ACK is awaited");
-    locate(&mut client, &fixture, "cds", &[], &[("*", "v=2")]);
-    client.ack(&fixture, &told, &[]);
-    assert!(client.acked(&fixture).join(" ").contains("-a"), "it holds `a`");
-}
-
-#[test]
 fn stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
     let mut fixture = Fixture::new();
     let mut client = fixture.delta();
@@ -84,61 +59,6 @@ fn stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
     fixture.fill();
     let mixed = fixture.cache.types().iter().filter(|of| of.parameter_view().as_uniform().is_none()).count();
     assert!(mixed <= 2, "{mixed} stores for one client, each of them updated with each change");
-}
-
-#[test]
-fn a_client_that_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
-    let mut fixture = Fixture::new();
-    fixture.seen("v=1", View::Named, "eds a:1[env]");
-    fixture.seen("v=1", View::Named, "eds -a");
-    let mut client = locating(&fixture, "eds", &[], &[("a", "v=1")]);
-    assert_eq!(client.acked(&fixture), ["eds -a{exists(env)} -a{}"]);
-}
-
-#[test]
-fn a_variant_held_with_the_old_parameters_is_removed_by_its_identity() {
-    let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    fixture.seen("v=1", View::Named, "eds a:1[v=1]");
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
-    client.acked(&fixture);
-    fixture.seen("v=2", View::Named, "eds -a");
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=2")]);
-    let told = client.acked(&fixture).join(" ");
-    assert!(told.contains(r#"-a{v = "1"}"#), "{told}");
-}
-
-#[test]
-fn new_names_with_other_parameters_take_nothing_away_though_the_store_was_filled_before() {
-    let mut fixture = Fixture::new();
-    fixture.seen("v=1", View::Named, "eds a:1");
-    fixture.seen("v=2", View::Named, "eds b:2");
-    let _first = locating(&fixture, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
-    fixture.fill();
-    let mut client = locating(&fixture, "eds", &[], &[("a", "v=1")]);
-    client.acked(&fixture);
-    locate(&mut client, &fixture, "eds", &[], &[("b", "v=2")]);
-    assert_eq!(client.acked(&fixture), ["eds b{}:2"]);
-}
-
-#[test]
-fn a_variant_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change_of_parameters() {
-    let mut fixture = Fixture::new();
-    let mut client = locating(&fixture, "eds", &["x"], &[("a", "env=prod v=2")]);
-    fixture.fill();
-    fixture.seen("env=prod v=2", View::Named, "eds a:1[env=prod]");
-    fixture.seen("", View::Named, "eds x:1");
-    let told = client.poll(&fixture).unwrap();
-    fixture.seen("env=prod v=2", View::Named, "eds a:2[v=2]");
-    assert!(client.poll(&fixture).is_none(), "the ACK is awaited");
-    locate(&mut client, &fixture, "eds", &["*"], &[]);
-    fixture.fill();
-    locate(&mut client, &fixture, "eds", &[], &[("m", "env=prod")]);
-    fixture.fill();
-    fixture.known("eds");
-    client.ack(&fixture, &told, &[]);
-    let told = client.acked(&fixture).join(" ");
-    assert!(told.contains(r#"a{v = "2"}:2"#) && told.contains(r#"-a{env = "prod"}"#), "{told}");
 }
 
 #[test]
