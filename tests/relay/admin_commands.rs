@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
+use deltafan::resource::Kind;
 use deltafan_test_support::client::{CDS, Delta, connect};
-use deltafan_test_support::origin::{clusters_at, response};
+use deltafan_test_support::origin::{changes, clusters_at};
 use deltafan_test_support::process::{Process, clusters, program, relay, relay_and_origin};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value as Json, json};
@@ -87,9 +86,7 @@ async fn commands_show_clients_rejections_and_resources() {
     bad.nack(&told).await;
     // A name beside a wildcard is asked for on a stream of its own. With its answer nothing is on its way any more.
     let second = origin.accept_asked().await;
-    let cds: TypeUrl = Kind::Cluster.into();
-    let removed_resources = vec!["wanted".to_owned()];
-    second.send(&DeltaDiscoveryResponse { removed_resources, ..response(&cds, "1") });
+    second.send(&changes(Kind::Cluster, "1", &[], &["wanted"]));
     relay.wait_for("the answer", || relay.admin_get("/resources?name=wanted").1.contains("\"absent\""));
     wait_for_state(&relay, "bad*", "rejected");
     wait_for_state(&relay, "good", "synced");

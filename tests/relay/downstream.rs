@@ -11,6 +11,7 @@ use deltafan_test_support::client::{
     CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, SOTW_ADS, Sotw, connect, names,
     node, subscription, unary,
 };
+use deltafan_test_support::frames::{END_STREAM, HEADERS, only_call};
 use deltafan_test_support::process::{Process, clusters, http1, relay};
 use deltafan_test_support::wire::framed;
 use prost::Message as _;
@@ -181,8 +182,6 @@ async fn bytes_that_are_no_http2_are_turned_away() {
 /// gRPC's C core takes a DATA frame behind a status for a fault of the transport, and tells its user UNKNOWN.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_alone_ends_the_stream_with_its_headers() {
-    const HEADERS: u8 = 1;
-    const END_STREAM: u8 = 1;
     let relay = relay("");
     let wrong_type = DiscoveryRequest { type_url: EDS.to_owned(), ..Default::default() };
     for (path, message) in [
@@ -193,7 +192,7 @@ async fn a_status_alone_ends_the_stream_with_its_headers() {
     ] {
         let mut socket = TcpStream::connect(relay.listener).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.write_all(&raw_stream(path, &message, END_STREAM)).unwrap();
+        socket.write_all(&only_call(path, END_STREAM, &message)).unwrap();
         let flags = loop {
             let mut head = [0; 9];
             socket.read_exact(&mut head).unwrap();
@@ -264,7 +263,7 @@ async fn connections_grow_old() {
 async fn connections_grow_old_though_somebody_watches_their_health() {
     let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
     let mut socket = TcpStream::connect(relay.listener).unwrap();
-    socket.write_all(&raw_stream("/grpc.health.v1.Health/Watch", &[], 0)).unwrap();
+    socket.write_all(&only_call("/grpc.health.v1.Health/Watch", 0, &[])).unwrap();
     relay.wait_for("the connection", || relay.metric("deltafan_connections") == 1.0);
     relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
 }
@@ -290,7 +289,7 @@ async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
     let mut socket = TcpStream::connect(relay.listener).unwrap();
     let request =
         DiscoveryRequest { node: Some(node("stuck")), type_url: CDS.to_owned(), ..Default::default() };
-    socket.write_all(&raw_stream(SOTW_ADS, &request.encode_to_vec(), 0)).unwrap();
+    socket.write_all(&only_call(SOTW_ADS, 0, &request.encode_to_vec())).unwrap();
     relay.wait_for("the connection", || connections() == 1.0);
     relay.wait_for("its end", || connections() == 0.0);
 
@@ -360,30 +359,4 @@ async fn requests_that_came_together_are_all_read_before_an_answer() {
     let data = tokio::time::timeout(PATIENCE, responses.data()).await.unwrap().unwrap().unwrap();
     let response = DeltaDiscoveryResponse::decode(&data[5..]).unwrap();
     assert_eq!(names(&response).len(), many.len());
-}
-
-/// Preface, settings, headers and one message, as plain bytes. `flags` are those of the message.
-fn raw_stream(path: &str, message: &[u8], flags: u8) -> Vec<u8> {
-    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
-        let len = (payload.len() as u32).to_be_bytes();
-        [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-    };
-    let literal = |name: &str, value: &str| {
-        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
-    };
-    let headers = [
-        literal(":method", "POST"),
-        literal(":scheme", "http"),
-        literal(":path", path),
-        literal(":authority", "relay"),
-        literal("content-type", "application/grpc"),
-        literal("te", "trailers"),
-    ];
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, 0, &[]),
-        frame(1, 4, 1, &headers.concat()),
-        frame(0, flags, 1, &framed(message)),
-    ]
-    .concat()
 }

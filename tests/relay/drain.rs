@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use deltafan::proto::DiscoveryRequest;
 use deltafan_test_support::PATIENCE;
 use deltafan_test_support::client::{CDS, Delta, SOTW_ADS, Sotw, connect, names, node};
+use deltafan_test_support::frames::{DATA, GOAWAY, PING, frame, only_call};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::{Process, clusters, program};
-use deltafan_test_support::wire::framed;
 use prost::Message as _;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -26,43 +26,18 @@ fn drains(relay: &Process) -> bool {
     relay.admin_get("/ready") == (503, "not ready: draining\n".to_owned())
 }
 
-const GO_AWAY: u8 = 7;
-const PING: u8 = 6;
-
 /// A client of HTTP/2 in plain bytes, that does nothing by itself.
 struct Raw(TcpStream);
 
 impl Raw {
     /// Preface, settings, and a state-of-the-world stream that asks for all clusters.
     fn subscribe(relay: &Process) -> Self {
-        let literal = |name: &str, value: &str| {
-            [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
-        };
-        let headers = [
-            literal(":method", "POST"),
-            literal(":scheme", "http"),
-            literal(":path", SOTW_ADS),
-            literal(":authority", "relay"),
-            literal("content-type", "application/grpc"),
-            literal("te", "trailers"),
-        ];
         let request =
             DiscoveryRequest { node: Some(node("raw")), type_url: CDS.to_owned(), ..Default::default() };
-        let body = framed(&request.encode_to_vec());
-        let socket = TcpStream::connect(relay.listener).unwrap();
+        let mut socket = TcpStream::connect(relay.listener).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut raw = Self(socket);
-        raw.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-        raw.send(4, 0, 0, &[]);
-        raw.send(1, 4, 1, &headers.concat());
-        raw.send(0, 0, 1, &body);
-        raw
-    }
-
-    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let len = (payload.len() as u32).to_be_bytes();
-        let frame = [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat();
-        self.0.write_all(&frame).unwrap();
+        socket.write_all(&only_call(SOTW_ADS, 0, &request.encode_to_vec())).unwrap();
+        Self(socket)
     }
 
     /// Kind, stream and payload of the next frame; `None` at the end.
@@ -179,15 +154,15 @@ async fn five_hundred_streams_leave_one_after_the_other() {
 fn goaway_comes_in_two_steps() {
     let mut relay = relay(1, "  drain: 5s\n");
     let mut client = Raw::subscribe(&relay);
-    client.expect(0);
+    client.expect(DATA);
     relay.terminate();
-    assert_eq!(last_stream(&client.expect(GO_AWAY)), (1 << 31) - 1, "first for no stream");
+    assert_eq!(last_stream(&client.expect(GOAWAY)), (1 << 31) - 1, "first for no stream");
     let ping = client.expect(PING);
     // The stream ends; the connection waits for what may still be on its way here.
     let (_, stream, _) = client.frame().expect("trailers");
     assert_eq!(stream, 1);
-    client.send(PING, 1, 0, &ping);
-    assert_eq!(last_stream(&client.expect(GO_AWAY)), 1, "then for those that came");
+    client.0.write_all(&frame(PING, 1, 0, &ping)).unwrap();
+    assert_eq!(last_stream(&client.expect(GOAWAY)), 1, "then for those that came");
     assert!(client.frame().is_none(), "and the connection ends");
     assert_eq!(relay.wait().code(), Some(0));
 }
@@ -213,7 +188,7 @@ fn a_client_that_does_not_read_is_cut_off_at_the_end_of_the_window() {
 fn a_second_signal_ends_it_at_once_and_a_reload_means_nothing_meanwhile() {
     let mut relay = relay(1, "  drain: 1h\n");
     let mut client = Raw::subscribe(&relay);
-    client.expect(0);
+    client.expect(DATA);
     relay.terminate();
     relay.wait_for("a drain", || drains(&relay));
     relay.signal("HUP");

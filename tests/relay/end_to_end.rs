@@ -5,15 +5,13 @@ use std::time::Duration;
 use deltafan::proto::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, SOTW_ADS, Sotw, connect, names};
-use deltafan_test_support::origin::{Origin, resource, response, timed};
+use deltafan_test_support::origin::{Origin, changes, resource, response, timed};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
 
 fn endpoints(nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryResponse {
-    let eds: TypeUrl = Kind::Endpoint.into();
-    let resources = versions.iter().map(|(name, version)| resource(&eds, name, version, b"")).collect();
-    DeltaDiscoveryResponse { resources, ..response(&eds, nonce) }
+    changes(Kind::Endpoint, nonce, versions, &[])
 }
 
 /// A client that is told of a cluster asks for its endpoints next: they are there by then.
@@ -74,7 +72,7 @@ async fn r_relay_06_without_its_origin_the_relay_serves_on_and_is_quiet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_07_a_cold_relay_without_an_origin_says_unavailable() {
     let origin = Origin::start().await;
-    let relay = Process::started_behind(origin.uri(), "  cold_deadline: 1s\n").await;
+    let relay = Process::behind(&origin.uri(), "  cold_deadline: 1s\n");
     drop(origin);
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_connected") == 0.0);
     let channel = connect(&relay.uri()).await;
@@ -120,7 +118,7 @@ async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_07_a_relay_behind_a_relay_knows_that_the_control_plane_is_away() {
     let (first, origin, mut upstream) = relay_and_origin("").await;
-    let second = Process::started_behind(first.uri(), "  cold_deadline: 1s\n").await;
+    let second = Process::behind(&first.uri(), "  cold_deadline: 1s\n");
     let channel = connect(&second.uri()).await;
     let mut stream = Sotw::asking(&channel, "first", EDS, &["a"]).await;
     upstream.expect_request().await;

@@ -13,7 +13,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, FailoverTimes, Options, Servers, Settings, Transport};
 use deltafan_test_support::client::{CDS, Delta, connect, versions};
 use deltafan_test_support::eventually;
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
+use deltafan_test_support::origin::{Origin, OriginStream, changes, resource, response, state};
 use deltafan_test_support::process::Process;
 use deltafan_test_support::wire::framed;
 use parking_lot::Mutex;
@@ -409,9 +409,7 @@ async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
     origin.says(true).await;
     eventually("the word on the end of that", async || !is_cut_off()).await;
     // News of something else: nothing on this stream would bring x again.
-    let cds = TypeUrl::from(Kind::Cluster);
-    let news =
-        DeltaDiscoveryResponse { resources: vec![resource(&cds, "y", "3", b"")], ..response(&cds, "y") };
+    let news = changes(Kind::Cluster, "y", &[("y", "3")], &[]);
     stream.try_send_bytes(prost::Message::encode_to_vec(&news).into());
     let stream = origin.accept_asked().await;
     assert_eq!((relay.version("x").as_deref(), relay.version("y")), (Some("2"), None));
@@ -436,16 +434,14 @@ async fn a_sibling_that_does_not_say_how_it_stands_is_used() {
 
 /// Response with one cluster.
 fn one(version: &str, nonce: &str) -> DeltaDiscoveryResponse {
-    let cds = TypeUrl::from(Kind::Cluster);
-    DeltaDiscoveryResponse { resources: vec![resource(&cds, "x", version, b"")], ..response(&cds, nonce) }
+    changes(Kind::Cluster, nonce, &[("x", version)], &[])
 }
 
 /// A relay, its binary, in front of two control planes.
 async fn binary(first: &Plane, second: &Plane, further: &str) -> Process {
     let keys = "failover: {after: 1s, return_after: 2s}, backoff: {initial: 50ms, max: 1s}";
     let (origins, further) = ([first.uri(), second.uri()], further.to_owned());
-    let begin = move || Process::behind_several(&origins, keys, &further);
-    tokio::task::spawn_blocking(begin).await.unwrap()
+    Process::behind_several(&origins, keys, &further)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -499,8 +495,7 @@ async fn r_up_08_a_response_that_trickles_is_no_answer() {
     let mut streams = streams(listener);
     let second = Plane::start(&[("a", "1", "second")]).await;
     let origins = vec![first, second.uri()];
-    let begin = move || Process::behind_several(&origins, "failover: {after: 1s}", "");
-    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let relay = Process::behind_several(&origins, "failover: {after: 1s}", "");
     let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     let (_requests, mut respond) = streams.recv().await.unwrap();
     let mut bytes = respond.send_response(head(200, "application/grpc"), false).unwrap();

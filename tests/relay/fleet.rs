@@ -146,29 +146,6 @@ async fn a_client_is_behind_only_by_what_concerns_it() {
     relay.wait_for("a lag", || only_type(&relay.admin_json("/clients?node=one"))["lag"] == 1);
 }
 
-/// A client that comes back with all versions is sent nothing, and has what there is.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_brings_its_versions_is_synced_without_a_response() {
-    let trust = "  trust_initial_versions_for_explicit: true\n";
-    let (relay, _origin, mut upstream) = relay_and_origin(trust).await;
-    let channel = connect(&relay.uri()).await;
-    let mut first = Delta::asking(&channel, "first", CDS, &["a"]).await;
-    upstream.answer(&clusters_at("17", &["a"])).await;
-    first.response().await;
-    let mut back = Delta::open(&channel, DELTA_ADS).await;
-    let request = DeltaDiscoveryRequest {
-        node: Some(Node { id: "back".to_owned(), ..Node::default() }),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["a".to_owned()],
-        initial_resource_versions: [("a".to_owned(), "17".to_owned())].into(),
-        ..DeltaDiscoveryRequest::default()
-    };
-    back.send(request).await;
-    let synced = wait_for_state(&relay, "back", "synced");
-    assert_eq!(only_type(&synced)["sent"], Json::Null);
-    back.silence().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_rejects_a_version_is_told_of_in_one_line() {
     const CLIENTS: usize = 200;

@@ -2,19 +2,18 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
-use deltafan::resource::{Kind, TypeUrl, wire};
+use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::CDS;
 use deltafan_test_support::origin::{Origin, resource, response, state};
 use deltafan_test_support::process::{Process, clusters};
 use deltafan_test_support::slow_link::SlowLink;
 use http_body_util::Full;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::admin_commands::{Ran, run};
@@ -32,8 +31,8 @@ async fn get(server: &str, transport: &str, args: &[&str]) -> Ran {
     run(&[&fixed, args].concat()).await
 }
 
-/// Server that gives every request this answer, over HTTP/1.1 or over HTTP/2.
-async fn server(is_http2: bool, status: u16, content_type: &'static str, body: &'static str) -> SocketAddr {
+/// Server that gives every request this answer over HTTP/1.1.
+async fn server(status: u16, content_type: &'static str, body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -43,12 +42,7 @@ async fn server(is_http2: bool, status: u16, content_type: &'static str, body: &
                 let answer = http::Response::builder().status(status).header("content-type", content_type);
                 Ok::<_, Infallible>(answer.body(Full::new(Bytes::from(body))).unwrap())
             });
-            if is_http2 {
-                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                tokio::spawn(server.serve_connection(socket, service));
-            } else {
-                tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(socket, service));
-            }
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(socket, service));
         }
     });
     address
@@ -124,7 +118,7 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
     let ran = get(&origin.uri(), "rest", &["vhds"]).await;
     ran.complains(&["REST-JSON has no path", "--transport delta"]);
 
-    let other = server(false, 404, "text/plain", "no such page\n").await;
+    let other = server(404, "text/plain", "no such page\n").await;
     let other = format!("http://{other}");
     let ran = get(&other, "rest", &["cds"]).await;
     ran.complains(&["404 Not Found: no such page; the server has no REST-JSON at this address"]);
@@ -139,76 +133,22 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
         );
     }
     let html = "<html>\n<head><title>404 Not Found</title></head>\n<body><h1>nginx</h1></body></html>";
-    let page = format!("http://{}", server(false, 404, "text/html", html).await);
+    let page = format!("http://{}", server(404, "text/html", html).await);
     let ran = get(&page, "rest", &["cds"]).await;
     assert_eq!(
         ran.stderr,
         "deltafan: the server answered 404 Not Found: a page with the title `404 Not Found`; the server has no REST-JSON at this address; use \
          --transport delta or sotw, or check the port of --server\n"
     );
-    let page = format!("http://{}", server(false, 200, "text/html", "<html>").await);
+    let page = format!("http://{}", server(200, "text/html", "<html>").await);
     let ran = get(&page, "rest", &["cds"]).await;
     ran.complains(&["the answer is no DiscoveryResponse in JSON: not JSON: "]);
-}
-
-/// Server that says this to each connection that has sent something, and ends it.
-async fn says(words: &'static [u8]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let uri = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        loop {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            tokio::spawn(async move {
-                assert!(socket.read(&mut [0; 4096]).await.unwrap() > 0);
-                socket.write_all(words).await.unwrap();
-                socket.shutdown().await.unwrap();
-                // Bytes that it has not read would be answered by a reset.
-                while socket.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
-            });
-        }
-    });
-    uri
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_speak_http1_is_shown_by_what_it_says() {
-    let uri = says(b"220 mail \x1b[31m ready\r\n").await;
-    let ran = get(&uri, "rest", &["cds"]).await;
-    let expected = format!(
-        "deltafan: could not connect to {uri}: the server does not speak HTTP/1.1: it answers `220 mail \\u{{1b}}[31m ready`; for a server \
-         of gRPC use --transport delta or sotw\n"
-    );
-    assert_eq!((ran.code, ran.stderr), (Some(1), expected));
-    let uri = says(b"HTTP/1.1 200 OK\r\nno header\r\n\r\n").await;
-    let ran = get(&uri, "rest", &["cds"]).await;
-    let expected = format!(
-        "deltafan: the head of the HTTP response of {uri} cannot be read: invalid HTTP header parsed\n"
-    );
-    assert_eq!((ran.code, ran.stderr), (Some(1), expected));
-    let uri = says(b"HTTP/1.1 200 OK\r\n").await;
-    let ran = get(&uri, "rest", &["cds"]).await;
-    assert!(ran.stderr.starts_with("deltafan: the connection was lost: "), "{}", ran.stderr);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_http2_that_speaks_no_grpc_is_named() {
-    let address = server(true, 200, "text/html", "<html>hello</html>").await;
-    for transport in ["delta", "sotw"] {
-        let ran = get(&format!("http://{address}"), transport, &["cds"]).await;
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-        assert_eq!(
-            ran.stderr,
-            "deltafan: the answer is none of gRPC: HTTP status 200, content-type `text/html`; check that --server has the port of \
-             xDS, and not one of an admin page or of a gateway without a route for it; for a server of REST-JSON use --transport \
-             rest\n"
-        );
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn polls_go_on_until_the_control_plane_has_answered() {
     let mut origin = Origin::start().await;
-    let relay = Process::started_behind(origin.uri(), "").await;
+    let relay = Process::behind(&origin.uri(), "");
     let ran = get(&relay.uri(), "rest", &["cds"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     ran.complains(&["has not answered within 5s: the control plane has not answered"]);
@@ -263,7 +203,7 @@ async fn state_of_the_world_is_asked_as_servers_know_it() {
 async fn an_answer_of_another_server_of_rest_json_is_read() {
     let answer = r#"{"version_info": "3", "new_field": 1, "resources": [{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": "a", "connect_timeout": "1s", "newer_field": true}]}"#;
-    let other = format!("http://{}", server(false, 200, "application/json", answer).await);
+    let other = format!("http://{}", server(200, "application/json", answer).await);
     let ran = get(&other, "rest", &["cds", "-o", "json"]).await;
     let shown: Json = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
     assert_eq!(shown["resources"][0]["version"], "3");
@@ -343,86 +283,9 @@ async fn an_operator_sees_the_resources_of_an_envoy() {
     }
 }
 
-const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
-const X: &str = "xdstp://a/t/foo/x?k=v&l=w";
-const Y: &str = "xdstp://a/t/foo/y?k=v&l=w";
-
 /// Names in a table.
 fn names(ran: &Ran) -> Vec<&str> {
     ran.stdout.lines().skip(1).map(|row| row.split(' ').next().unwrap()).collect()
-}
-
-fn endpoints(nonce: &str, found: &[&str], removed: &[&str]) -> DeltaDiscoveryResponse {
-    let eds: TypeUrl = Kind::Endpoint.into();
-    DeltaDiscoveryResponse {
-        resources: found.iter().map(|name| resource(&eds, name, "1", b"")).collect(),
-        removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
-        ..response(&eds, nonce)
-    }
-}
-
-/// The members are the answer; a server says that there are none by the name of the collection (R-XT-04).
-#[tokio::test(flavor = "multi_thread")]
-async fn a_collection_is_answered_by_its_members() {
-    let mut origin = Origin::start().await;
-    let begun = Instant::now();
-    for (found, removed, code, rows) in [(&[X, Y][..], &[][..], 0, &[X, Y][..]), (&[], &[GLOB], 1, &[GLOB])] {
-        let uri = origin.uri();
-        let ask = tokio::spawn(async move { get(&uri, "delta", &["eds", GLOB]).await });
-        let mut stream = origin.accept().await;
-        assert_eq!(stream.expect_request().await.resource_names_subscribe, [GLOB]);
-        stream.send(&endpoints("1", found, removed));
-        let ran = ask.await.unwrap();
-        assert_eq!(names(&ran), rows, "{}", ran.stdout);
-        assert_eq!((ran.code, &*ran.stderr), (Some(code), ""), "{}", ran.stdout);
-        assert_eq!(ran.stdout.contains("no members"), code == 1, "{}", ran.stdout);
-    }
-    assert!(
-        begun.elapsed() < Duration::from_secs(4),
-        "it does not wait for the timeout: {:?}",
-        begun.elapsed()
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn another_spelling_is_answered_over_each_transport() {
-    let relay = Process::start(&[("clusters.yaml", &clusters([X, Y]))], "");
-    for transport in TRANSPORTS {
-        for name in ["xdstp://a/t/foo/x?l=w&k=v", GLOB] {
-            let begun = Instant::now();
-            let ran = get(&relay.uri(), transport, &["cds", name]).await;
-            assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{transport} {name}: {}", ran.stdout);
-            assert!(!ran.stdout.contains("no answer"), "{transport} {name}: {}", ran.stdout);
-            assert!(begun.elapsed() < Duration::from_secs(4), "{transport} {name}: {:?}", begun.elapsed());
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_alias_is_answered_by_its_resource_or_by_nothing() {
-    let vhds: TypeUrl = Kind::VirtualHost.into();
-    let aliased = |name: &str, body: bool| {
-        let mut out = BytesMut::new();
-        if body {
-            out.extend_from_slice(&resource(&vhds, name, "1", b""));
-        } else {
-            wire::put_field(&mut out, 3, name.as_bytes());
-        }
-        wire::put_field(&mut out, 4, b"r/host");
-        DeltaDiscoveryResponse { resources: vec![out.freeze()], ..response(&vhds, "1") }
-    };
-    let mut origin = Origin::start().await;
-    for (answer, code, end) in
-        [(aliased("r/web", true), 0, ""), (aliased("r/host", false), 1, "does not exist")]
-    {
-        let uri = origin.uri();
-        let ask = tokio::spawn(async move { get(&uri, "delta", &["vhds", "r/host"]).await });
-        let stream = origin.accept_asked().await;
-        stream.send(&answer);
-        let ran = ask.await.unwrap();
-        assert_eq!(ran.code, Some(code), "{}", ran.stdout);
-        assert!(ran.stdout.contains(end) && !ran.stdout.contains("no answer"), "{}", ran.stdout);
-    }
 }
 
 /// State of the world has no aliases: it is not known whether this is the resource.
@@ -439,20 +302,6 @@ async fn a_resource_under_another_name_may_be_the_answer() {
     let ran = ask.await.unwrap();
     assert_eq!((ran.code, names(&ran)), (Some(1), vec!["own", "alias"]), "{}", ran.stdout);
     ran.complains(&["--transport delta shows aliases"]);
-}
-
-/// Some servers send the next part of an answer after the ACK of the last one; a slow link makes that a long silence.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_in_parts_is_whole_over_a_slow_link() {
-    let mut origin = Origin::start().await;
-    let link = SlowLink::to(origin.address(), Duration::from_millis(450)).await;
-    let uri = link.uri();
-    let ask = tokio::spawn(async move { get(&uri, "delta", &["eds"]).await });
-    let mut stream = origin.accept_asked().await;
-    stream.deliver(&endpoints("1", &["a"], &[])).await;
-    stream.deliver(&endpoints("2", &["b"], &[])).await;
-    let ran = ask.await.unwrap();
-    assert_eq!(names(&ran).len(), 2, "{}", ran.stdout);
 }
 
 /// A response that is on its way is no silence, nor is it lost without a word.

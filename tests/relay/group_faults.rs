@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, clusters_at};
 use deltafan_test_support::process::Process;
 use serde_json::{Value as Json, json};
 use tonic::Status;
@@ -21,21 +18,14 @@ fn lines(relay: &Process) -> Vec<Json> {
 }
 
 async fn behind(origins: Vec<String>, keys: &'static str) -> Process {
-    let begin = move || Process::behind_several(&origins, keys, FLEETS);
-    tokio::task::spawn_blocking(begin).await.unwrap()
+    Process::behind_several(&origins, keys, FLEETS)
 }
 
 /// Answers the first request of a stream.
 async fn answer(stream: &mut OriginStream, version: &str) {
     stream.expect_request().await;
-    send(stream, version);
+    stream.send(&clusters_at(version, &["c"]));
     stream.expect_ack(version).await;
-}
-
-fn send(stream: &OriginStream, version: &str) {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources: Vec<Bytes> = vec![resource(&cds, "c", version, b"")];
-    stream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, version) });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +89,7 @@ async fn the_end_of_an_outage_is_told_though_one_group_is_never_answered() {
     for stream in &mut streams {
         let request = stream.expect_request().await;
         if request.node.expect("a node").id == "fleet-red" {
-            send(stream, "1");
+            stream.send(&clusters_at("1", &["c"]));
             stream.expect_ack("1").await;
         }
     }
@@ -115,7 +105,7 @@ async fn the_end_of_an_outage_is_told_though_one_group_is_never_answered() {
             request.node.is_some_and(|node| node.id == "fleet-red")
         };
         if asked.ok().flatten().is_some_and(is_red) {
-            send(&stream, "2");
+            stream.send(&clusters_at("2", &["c"]));
         }
         streams.push(stream);
     }
@@ -146,7 +136,7 @@ async fn a_failover_for_one_group_names_the_group() {
     assert_eq!((&line["group"], &line["node"]), (&json!("fleet"), &json!("fleet-made")), "{line}");
     // Each group has its own server.
     assert_eq!(relay.metric("deltafan_upstream_active_server"), 0.0);
-    send(&red, "2");
+    red.send(&clusters_at("2", &["c"]));
     red.expect_ack("2").await;
     assert!(fleet.response().await.resources.len() == 1);
 }
@@ -155,8 +145,7 @@ async fn a_failover_for_one_group_names_the_group() {
 async fn operators_see_each_group_at_its_control_plane() {
     let mut origin = Origin::start().await;
     let uri = origin.uri();
-    let begin = move || Process::behind_several(&[uri], "backoff: {initial: 50ms, max: 500ms}", BORROWED);
-    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let relay = Process::behind_several(&[uri], "backoff: {initial: 50ms, max: 500ms}", BORROWED);
     let _own = origin.accept().await;
     assert_eq!(relay.admin_json("/upstreams")["groups"]["rules"][1]["groups"], 0, "before the first client");
     let mut streams = Vec::new();

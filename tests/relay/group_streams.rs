@@ -100,8 +100,7 @@ async fn behind_few(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let told = first_messages(listener, max_streams, connections);
-    let begin = move || Process::behind_with_keys(&uri, upstream, further);
-    (tokio::task::spawn_blocking(begin).await.unwrap(), told)
+    (Process::behind_with_keys(&uri, upstream, further), told)
 }
 
 /// Group of a first message.

@@ -8,11 +8,11 @@ use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryRespons
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan::subscription::OBSERVER;
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, EDS, FETCH_CLUSTERS, MOMENT, Sotw, connect, node, unary,
+    CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, MOMENT, Sotw, connect, node, unary,
 };
 use deltafan_test_support::eventually;
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, changes, resource, response};
 use deltafan_test_support::process::Process;
 use prost::Message as _;
 use tonic::transport::Channel;
@@ -35,9 +35,7 @@ pub(crate) const FLEETS: &str = "groups:
 /// A relay, its control plane, and the stream of the relay's own group.
 async fn start(upstream: &'static str, further: String) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
-    let uri = origin.uri();
-    let begin = move || Process::behind_with_keys(&uri, upstream, &further);
-    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let relay = Process::behind_with_keys(&origin.uri(), upstream, &further);
     let own = origin.accept().await;
     (relay, origin, own)
 }
@@ -143,7 +141,7 @@ async fn every_transport_finds_the_group_of_its_node() {
         // The versions of both are the same, and so are the requests but for their nodes.
         let mut http = Http1::connect(relay.listener);
         let body = format!(r#"{{"node": {{"id": "{fleet}-3"}}, "resource_names": ["c"]}}"#);
-        let answer = tokio::task::spawn_blocking(move || http.poll("clusters", &body)).await.unwrap().json();
+        let answer = http.poll("clusters", &body).json();
         assert_eq!(answer["resources"][0]["altStatName"], fleet, "{answer}");
     }
     assert!(origin.is_quiet_for(MOMENT).await, "four groups would be two too many");
@@ -162,7 +160,7 @@ async fn a_client_that_no_rule_takes_is_refused_where_the_operator_says_so() {
     assert_eq!(fetched.expect_err("refused").code(), Code::PermissionDenied);
     for body in [r#"{"node": {"id": "1"}}"#, "{}"] {
         let mut http = Http1::connect(relay.listener);
-        let answer = tokio::task::spawn_blocking(move || http.poll("clusters", body)).await.unwrap();
+        let answer = http.poll("clusters", body);
         assert_eq!(answer.status, 403, "{body}");
     }
     assert_eq!(relay.metric("deltafan_denied_total{what=\"group\"}"), 4.0);
@@ -177,19 +175,6 @@ async fn a_peer_that_may_not_claim_a_node_makes_no_group() {
     assert_eq!(client(&relay, "red-1").await.end().await.code(), Code::PermissionDenied);
     let _blue = client(&relay, "blue-1").await;
     assert_eq!(next_group(&mut origin).await.0, "fleet-blue");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn parameters_and_names_of_a_client_go_upstream_in_its_group() {
-    let given = "dynamic_parameters: [{key: env, from: node.cluster}]\n";
-    let (relay, mut origin, _own) = start("", format!("{FLEETS}{given}")).await;
-    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    let name = "xdstp://authority/envoy.config.cluster.v3.Cluster/c";
-    stream.subscribe("red-1", CDS, &[name]).await;
-    let (id, _red, request) = next_group(&mut origin).await;
-    let locator = &request.resource_locators_subscribe[0];
-    let env = locator.dynamic_parameters.get("env").map(String::as_str);
-    assert_eq!((id.as_str(), locator.name.as_str(), env), ("fleet-red", name, Some("test")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,80 +221,6 @@ async fn r_relay_06_a_group_outlives_its_linger_while_the_control_plane_is_away(
     tokio::time::sleep(Duration::from_secs(3)).await;
     let mut later = client(&relay, "red-2").await;
     assert_eq!(later.response().await.resources.len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn made_up_nodes_make_no_more_groups_than_a_peer_may_have() {
-    let max =
-        FLEETS.replace("groups:\n", "groups:\n  max: 64\n").replace("(?P<fleet>[a-z]+)-.*", "(?P<fleet>.*)");
-    // Nothing is cached; streams that end for it would make room for other groups.
-    let patient = format!("  cold_deadline: 1h\n{max}");
-    let (relay, mut origin, _own) = start("unsubscribe_linger: 1s", patient).await;
-    let channel = connect(&relay.uri()).await;
-    let before = relay.resident();
-    let (mut held, mut refused) = (Vec::new(), 0);
-    let groups = || relay.metric("deltafan_groups{group=\"fleet\"}");
-    for number in 0..2_000 {
-        if number == 16 {
-            // Streams are looked at in any order.
-            relay.wait_for("groups", || groups() == 16.0);
-        }
-        let mut stream = Delta::asking(&channel, &format!("made-up-{number}"), CDS, &["*"]).await;
-        if number < 16 {
-            held.push(stream);
-            continue;
-        }
-        let status = stream.end().await;
-        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-        assert!(status.message().contains("groups.max"), "{}", status.message());
-        refused += 1;
-    }
-    assert_eq!(groups(), 16.0, "a quarter over one connection");
-    assert_eq!(relay.metric("deltafan_refused_total{reason=\"groups_max\"}"), f64::from(refused));
-    let grown = relay.resident().saturating_sub(before);
-    assert!(grown < 64 << 20, "{grown} bytes");
-    let mut upstream = Vec::new();
-    for _ in 0..16 {
-        upstream.push(origin.accept().await);
-    }
-    assert!(origin.is_quiet_for(MOMENT).await);
-    // Over REST a refusal says when to try again.
-    let mut http = Http1::connect(relay.listener);
-    let polls =
-        (0..64).map(|number| format!(r#"{{"node": {{"id": "polled-{number}"}}}}"#)).collect::<Vec<_>>();
-    let polled = tokio::task::spawn_blocking(move || {
-        let mut poll = |body: &String| {
-            http.request("POST /v3/discovery:clusters", "x-envoy-expected-rq-timeout-ms: 10\r\n", body);
-            http.answer().expect("an answer")
-        };
-        polls.iter().map(&mut poll).collect::<Vec<_>>()
-    });
-    let refused = polled.await.unwrap().into_iter().find(|answer| answer.body.contains("groups.max"));
-    assert_eq!(refused.map(|answer| answer.status), Some(503));
-    drop(held);
-    relay.wait_for("release", || relay.metric("deltafan_groups{group=\"fleet\"}") == 0.0);
-    let _honest = client(&relay, "honest").await;
-    loop {
-        // Streams for polls that were over before their first request ended without one.
-        let request = origin.accept().await.next_request().await;
-        if request.is_some_and(|request| request.node.is_some_and(|node| node.id == "fleet-honest")) {
-            break;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_ep_05_a_client_that_changes_its_node_stays_in_its_group() {
-    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
-    let mut stream = client(&relay, "red-1").await;
-    let (_, mut red, _) = next_group(&mut origin).await;
-    send(&red, "1", &[cluster("c", "1", "")]);
-    red.expect_ack("1").await;
-    stream.response().await;
-    stream.subscribe("blue-1", EDS, &["e"]).await;
-    let request = red.expect_request().await;
-    assert_eq!((request.type_url.as_str(), request.resource_names_subscribe), (EDS, vec!["e".to_owned()]));
-    assert!(origin.is_quiet_for(MOMENT).await, "no group of the other fleet");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -556,25 +467,6 @@ async fn a_control_plane_that_is_silent_to_all_groups_is_logged_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_control_plane_that_sends_all_groups_the_same_fault_is_logged_once() {
-    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
-    let mut held = Vec::new();
-    for fleet in ["a", "b", "c"] {
-        let client = client(&relay, &format!("{fleet}-1")).await;
-        let (_, mut stream, _) = next_group(&mut origin).await;
-        send(&stream, "1", &[cluster("c", "1", "x"), cluster("c", "2", "y")]);
-        assert!(stream.expect_request().await.error_detail.is_some());
-        held.push((client, stream));
-    }
-    let line = "refused a response of the control plane";
-    let mut said = relay.wait_for_message(line);
-    tokio::time::sleep(MOMENT).await;
-    said.extend(relay.said(line));
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert_eq!(said[0]["node"], "fleet-a", "one of the groups");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_origin_that_answers_a_group_with_resources_of_another_tells_that_other_nothing() {
     let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
     let mut clients = Vec::new();
@@ -598,8 +490,7 @@ async fn an_origin_that_answers_a_group_with_resources_of_another_tells_that_oth
     let told = of_red.response().await;
     assert!(holds(&told, "true-red") && !holds(&told, "forged"), "{told:?}");
     of_red.ack(&told).await;
-    let removed_resources = vec!["blue".to_owned()];
-    red.deliver(&DeltaDiscoveryResponse { removed_resources, ..response(&cds(), "b2") }).await;
+    red.deliver(&changes(Kind::Cluster, "b2", &[], &["blue"])).await;
     of_blue.silence().await;
     let mut newcomer = Delta::asking(&connect(&relay.uri()).await, "blue-2", CDS, &["blue"]).await;
     assert!(holds(&newcomer.response().await, "true-blue"));

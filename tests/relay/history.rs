@@ -4,7 +4,7 @@ use bytes::Bytes;
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, SOTW_ADS, Sotw, connect};
-use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::origin::{self, resource, response};
 use deltafan_test_support::process::{Process, relay as start, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -104,8 +104,7 @@ async fn changes_have_their_clients_and_a_diff() {
     assert!(table.contains("a\\u{1b}[2J") && !table.contains('\u{1b}'), "{table}");
 
     // It goes, and comes back.
-    let removed_resources = vec!["web".to_owned()];
-    upstream.send(&DeltaDiscoveryResponse { removed_resources, ..response(&Kind::Cluster.into(), "3") });
+    upstream.send(&origin::changes(Kind::Cluster, "3", &[], &["web"]));
     for client in [&mut good, &mut bad] {
         client.take().await;
     }

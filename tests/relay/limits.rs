@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, ResourceLocator};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, sotw_subscription,
     subscription, unary, versions,
@@ -79,27 +79,6 @@ fn connections_are_limited_in_all_and_per_address() {
     let said = relay.wait_for_message("a connection is refused; raise the limit if this load is expected");
     let raise: Vec<_> = said.iter().map(|event| event["raise"].as_str().unwrap()).collect();
     assert_eq!(raise, ["downstream.max_connections_per_address", "downstream.max_connections"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn refusing_connections_costs_live_streams_nothing() {
-    const REFUSED: u32 = 2000;
-    let relay = relay("  max_connections: 1\n");
-    let mut stream = live(&relay).await;
-    let (before, to) = (relay.cpu(), relay.listener);
-    let storm = tokio::task::spawn_blocking(move || {
-        (0..REFUSED).for_each(|_| drop(TcpStream::connect(to)));
-    });
-    goes_on(&relay, &mut stream, "during").await;
-    storm.await.unwrap();
-    relay.wait_for("all to be counted", || refused(&relay, "max_connections") == f64::from(REFUSED));
-    let each = (relay.cpu() - before) / REFUSED;
-    assert!(each < Duration::from_millis(1), "{each:?} for each");
-    assert_eq!(
-        relay.wait_for_message("a connection is refused; raise the limit if this load is expected").len(),
-        1
-    );
-    goes_on(&relay, &mut stream, "after").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,34 +213,6 @@ async fn ends(stream: &mut Delta) -> tonic::Status {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn names_are_limited_by_the_memory_that_they_take_together() {
-    let relay = relay("  max_subscription_bytes: 10KiB\n");
-    let channel = connect(&relay.uri()).await;
-    let long = |number: u32| format!("{number:0>4000}");
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    for number in 0..3 {
-        delta.subscribe("bomb", EDS, &[&long(number)]).await;
-    }
-    let status = ends(&mut delta).await;
-    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    assert!(status.message().contains("12000 bytes, more than the limit of 10240"), "{status:?}");
-
-    let mut sotw = Sotw::asking(&channel, "bomb", EDS, &[&long(1), &long(2), &long(3)]).await;
-    assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
-
-    let body = serde_json::json!({"resource_names": [long(1), long(2), long(3)]}).to_string();
-    let answer = Http1::connect(relay.listener).poll("endpoints", &body);
-    assert_eq!(answer.status, 413, "{}", answer.body);
-    assert_eq!(refused(&relay, "max_subscription_bytes"), 3.0);
-    let said = relay.wait_for_message("a client reached a limit; raise it if this load is expected");
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert_eq!(
-        (&said[0]["whom"], &said[0]["raise"]),
-        (&"bomb".into(), &"downstream.max_subscription_bytes".into())
-    );
-}
-
 /// Names of 80 bytes, and a wildcard client of a relay that has a resource for each.
 async fn bring_back(
     downstream: &str,
@@ -334,34 +285,6 @@ async fn a_first_request_that_takes_longer_than_it_may_take_to_begin_is_taken_in
     let answer = frame.into_data().expect("an answer, and not the end of the stream");
     let answer = DeltaDiscoveryResponse::decode(answer.slice(5..)).unwrap();
     assert_eq!(names(&answer), ["a", "b"]);
-}
-
-fn with_parameter(value: usize) -> DeltaDiscoveryRequest {
-    let locator = ResourceLocator {
-        name: "a".to_owned(),
-        dynamic_parameters: HashMap::from([("k".to_owned(), value.to_string())]),
-    };
-    DeltaDiscoveryRequest { resource_locators_subscribe: vec![locator], ..subscription("honest", CDS, &[]) }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_all_parameter_sets_it_can_get_leaves_some_to_others() {
-    let relay = relay("\ncache:\n  max_parameter_sets: 400\n");
-    let mut values = 0..;
-    let mut hostile = Vec::new();
-    for _ in 0..3 {
-        let channel = connect(&relay.uri()).await;
-        for _ in 0..120 {
-            let stream = Delta::open(&channel, DELTA_ADS).await;
-            stream.send(with_parameter(values.next().unwrap())).await;
-            hostile.push(stream);
-        }
-    }
-    relay.wait_for("refusals", || refused(&relay, "max_parameter_sets") > 150.0);
-    let channel = connect(&relay.uri()).await;
-    let mut honest = Delta::open(&channel, DELTA_ADS).await;
-    honest.send(with_parameter(values.next().unwrap())).await;
-    assert_eq!(names(&honest.response().await), ["a"], "a client behind the same address");
 }
 
 #[tokio::test(flavor = "multi_thread")]

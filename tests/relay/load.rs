@@ -3,10 +3,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::PATIENCE;
-use deltafan_test_support::origin::{Origin, resource, response};
+use deltafan_test_support::origin::{Origin, clusters_at};
 use deltafan_test_support::process::{Process, clusters, program};
 use serde_json::Value as Json;
 use tokio::process::{Child, Command};
@@ -85,15 +84,13 @@ async fn a_lost_stream_is_counted_and_opened_again() {
     assert_eq!(second.type_url, eds.as_str());
     assert_eq!(second.resource_names_subscribe, ["x", "y"]);
     assert!(second.node.is_none());
-    let first =
-        DeltaDiscoveryResponse { resources: vec![resource(&cds, "a", "1", b"")], ..response(&cds, "1") };
-    stream.send(&first);
+    stream.send(&clusters_at("1", &["a"]));
     stream.expect_ack("1").await;
     stream.fail(tonic::Status::unavailable("going away"));
     let mut stream = origin.accept().await;
     assert_eq!(stream.expect_request().await.node.unwrap().id, "fleet-0");
     stream.expect_request().await;
-    stream.send(&first);
+    stream.send(&clusters_at("1", &["a"]));
     stream.expect_ack("1").await;
     let pid = load.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());

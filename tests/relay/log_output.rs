@@ -1,15 +1,11 @@
 //! A log that is not read, or cannot be written to.
 
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, Delta, connect};
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, clusters_at};
 use deltafan_test_support::process::{Process, relay_and_origin};
 
 async fn update(upstream: &mut OriginStream, version: &str) {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = vec![resource(&cds, "a", version, b"")];
-    upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(&cds, version) }).await;
+    upstream.deliver(&clusters_at(version, &["a"])).await;
 }
 
 /// Relay with a client that has version 1.

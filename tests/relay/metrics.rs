@@ -7,7 +7,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
 use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, Delta, SDS, connect};
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, clusters_at, resource, response};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 
 /// Labels of a sample with their values.
@@ -158,8 +158,7 @@ async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
     let uri = origin.uri();
     // Its files of TLS are those of the system: no certificate has an expiry that could be reported.
     let second = "}, {uri: \"https://127.0.0.1:1\"";
-    let start = move || Process::behind_keys(&uri, second, "", EVERYTHING);
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let relay = Process::behind_keys(&uri, second, "", EVERYTHING);
     let mut upstream = origin.accept().await;
     let configured = [Needs::Servers, Needs::Groups, Needs::Rollout, Needs::Snapshot];
     let page = Page::read(&relay);
@@ -182,9 +181,7 @@ async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
 /// Answers the first request with a cluster, which the relay accepts.
 async fn send_cluster(upstream: &mut OriginStream) {
     upstream.expect_request().await;
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = vec![resource(&cds, "a", "1", b"")];
-    upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") }).await;
+    upstream.deliver(&clusters_at("1", &["a"])).await;
 }
 
 fn value(relay: &Process, sample: &str) -> f64 {
@@ -259,15 +256,4 @@ async fn the_fingerprint_of_secrets_does_not_depend_on_their_bodies() {
         fingerprints[0] > 0.0 && fingerprints.iter().all(|one| *one == fingerprints[0]),
         "{fingerprints:?}"
     );
-}
-
-/// Resources that are asked for by name alone are no members of the wildcard set, and are held all the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn resources_that_are_held_by_name_count() {
-    let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["a"]).await;
-    send_cluster(&mut upstream).await;
-    relay.wait_for("the cluster", || value(&relay, "cached_resources{type=\"cds\"}") == 1.0);
-    assert_eq!(value(&relay, "resources{type=\"cds\"}"), 0.0);
-    assert!(value(&relay, "state_fingerprint{type=\"cds\"}") > 0.0);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, Delta, EDS, MOMENT, connect, names};
-use deltafan_test_support::origin::{Origin, clusters_at, resource, response};
+use deltafan_test_support::origin::{Origin, changes, clusters_at, response};
 use deltafan_test_support::process::{Process, program};
 use serde_json::Value as Json;
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ const QUICK_UNPINGED: &str = "backoff: {initial: 50ms, max: 500ms}, keepalive: {
 
 /// A relay that has this control plane, ready or not.
 async fn start(uri: String, upstream: &'static str) -> Process {
-    tokio::task::spawn_blocking(move || Process::unready_behind(&uri, upstream)).await.unwrap()
+    Process::unready_behind(&uri, upstream)
 }
 
 /// Waits for an event of the log whose text begins like this.
@@ -195,8 +195,7 @@ async fn get(relay: &Process, args: &[&str]) -> (bool, String, String) {
 }
 
 fn endpoints(nonce: &str, name: &str) -> DeltaDiscoveryResponse {
-    let eds: TypeUrl = Kind::Endpoint.into();
-    DeltaDiscoveryResponse { resources: vec![resource(&eds, name, nonce, b"")], ..response(&eds, nonce) }
+    changes(Kind::Endpoint, nonce, &[(name, nonce)], &[])
 }
 
 #[tokio::test(flavor = "multi_thread")]

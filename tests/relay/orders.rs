@@ -177,8 +177,7 @@ fn send_cluster(upstream: &OriginStream, nonce: &str, body: &[u8]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resource_can_be_asked_for_anew() {
     let mut origin = Origin::start().await;
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::unready_behind(&uri, "")).await.unwrap();
+    let relay = Process::unready_behind(&origin.uri(), "");
     let mut upstream = origin.accept().await;
     let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
     upstream.expect_request().await;
@@ -213,8 +212,7 @@ async fn a_resource_can_be_asked_for_anew() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_of_orders_to_ask_anew_is_bounded() {
     let mut origin = Origin::start().await;
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::unready_behind(&uri, "")).await.unwrap();
+    let relay = Process::unready_behind(&origin.uri(), "");
     let mut upstream = origin.accept().await;
     let _client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["c"]).await;
     upstream.expect_request().await;

@@ -194,9 +194,8 @@ const GROUPS: &str = "groups:
 #[tokio::test(flavor = "multi_thread")]
 async fn r_dp_17_several_sets_of_parameters_pass_through_tiers_by_node_groups() {
     let (first, _origin, mut upstream) = relay_and_origin(GIVEN).await;
-    let behind = |uri: String| move || Process::behind_keys(&uri, "", "", GROUPS);
-    let second = tokio::task::spawn_blocking(behind(first.uri())).await.unwrap();
-    let third = tokio::task::spawn_blocking(behind(second.uri())).await.unwrap();
+    let second = Process::behind_keys(&first.uri(), "", "", GROUPS);
+    let third = Process::behind_keys(&second.uri(), "", "", GROUPS);
     let mut clients = Vec::new();
     for (env, nonce) in [("prod", "a"), ("test", "b")] {
         let mut client = delta(&third, env, &[]).await;

@@ -1,10 +1,10 @@
 //! Rejections (NACKs), as operators see them: which clients reject what, and why.
 
 use deltafan::proto::status::ClientStatusRequest;
-use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest, Status};
-use deltafan::resource::{Kind, TypeUrl};
+use deltafan::proto::{DiscoveryRequest, Status};
+use deltafan::resource::Kind;
 use deltafan_test_support::client::{CDS, Delta, SDS, Sotw, connect, unary};
-use deltafan_test_support::origin::{OriginStream, clusters_at, resource, response};
+use deltafan_test_support::origin::{OriginStream, changes, clusters_at};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -93,12 +93,8 @@ async fn a_client_that_reconnects_is_one() {
 async fn rejects_a_secret(relay: &Process, upstream: &mut OriginStream, text: &str) -> Delta {
     let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", SDS, &["key"]).await;
     upstream.expect_request().await;
-    let sds: TypeUrl = Kind::Secret.into();
     for version in ["1", "2"] {
-        upstream.send(&DeltaDiscoveryResponse {
-            resources: vec![resource(&sds, "key", version, b"")],
-            ..response(&sds, version)
-        });
+        upstream.send(&changes(Kind::Secret, version, &[("key", version)], &[]));
         upstream.expect_ack(version).await;
         let told = client.response().await;
         match version {

@@ -76,7 +76,7 @@ async fn the_source_is_tuned_while_it_runs() {
 
     let mut origin = Origin::start().await;
     let (uri, slow) = (origin.uri(), "  settle: 1h\n  settle_max: 1h\n  cold_deadline: 1h\n");
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, slow)).await.unwrap();
+    let relay = Process::behind(&uri, slow);
     let mut upstream = origin.accept().await;
     upstream.answers_no_end_mark();
     let mut stream = Sotw::asking(&connect(&relay.uri()).await, "client", CDS, &[]).await;
@@ -153,17 +153,6 @@ fn files_that_the_configuration_names_may_be_mended_while_it_stays_as_it_is() {
     put("key.pem", &server.key_pem);
     applied(&relay, 1.0);
     assert_eq!(relay.metric("deltafan_config_last_reload_successful"), 1.0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn sighup_reads_the_file_though_nothing_changed_and_ends_nothing() {
-    let relay = relay("");
-    let mut open = subscribed(&relay, &["*"]).await;
-    open.take().await;
-    relay.signal("HUP");
-    relay.wait_for("a reading", || relay.reloads("unchanged") == 1.0);
-    open.silence().await;
-    assert_eq!(names(&subscribed(&relay, &["*"]).await.response().await), ["a", "b"]);
 }
 
 #[test]

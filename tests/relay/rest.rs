@@ -8,7 +8,7 @@ use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, Delta, EDS, MOMENT, PATIENCE, connect, names};
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{OriginStream, resource, response};
+use deltafan_test_support::origin::{OriginStream, changes, resource, response};
 use deltafan_test_support::process::{Process, clusters, program, relay, relay_and_origin};
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
@@ -129,7 +129,7 @@ fn the_curl_examples_answer_as_the_page_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_rest_01_and_over_http2() {
-    let relay = tokio::task::spawn_blocking(|| relay(LONG)).await.unwrap();
+    let relay = relay(LONG);
     let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
     let (mut h2, connection) = hyper::client::conn::http2::handshake(
         hyper_util::rt::TokioExecutor::new(),
@@ -222,12 +222,11 @@ async fn r_rest_09_a_cold_relay_says_503_and_not_that_there_is_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_names_of_a_client_stay_subscribed_between_its_polls() {
     let (relay, _origin, mut stream) = relay_and_origin("rest: {hold: 300ms}\n").await;
-    let eds: TypeUrl = Kind::Endpoint.into();
+    let _eds: TypeUrl = Kind::Endpoint.into();
     let first = poll(&relay, "endpoints", r#"{"resource_names": ["a"]}"#.to_owned());
     let asked = stream.expect_request().await;
     assert_eq!((asked.type_url.as_str(), asked.resource_names_subscribe), (EDS, vec!["a".to_owned()]));
-    let resources = vec![resource(&eds, "a", "1", b"")];
-    stream.deliver(&DeltaDiscoveryResponse { resources, ..response(&eds, "1") }).await;
+    stream.deliver(&changes(Kind::Endpoint, "1", &[("a", "1")], &[])).await;
     let version = first.await.unwrap().version();
     for _ in 0..3 {
         let body = format!("{{\"resource_names\": [\"a\"], \"version_info\": \"{version}\"}}");

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use deltafan::proto::{DeltaDiscoveryResponse, Status};
-use deltafan::resource::{Kind, TypeUrl};
+use deltafan::resource::Kind;
 use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{OriginStream, resource, response};
+use deltafan_test_support::origin::{OriginStream, changes, clusters_at};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -16,9 +16,7 @@ const GUARD: &str =
     "rollout: {types: [cds], share: 0%, window: 1s}\nsnapshot: {path: ./snapshot}\nrest: {hold: 10ms}\n";
 
 fn cluster(version: &str) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = vec![resource(&cds, "a", version, b"")];
-    DeltaDiscoveryResponse { resources, ..response(&cds, version) }
+    clusters_at(version, &["a"])
 }
 
 fn has(response: &DeltaDiscoveryResponse, version: &str) -> bool {
@@ -106,7 +104,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
 
     // After a crash too: what was on trial is not on disk, and comes again from the control plane.
     relay.wait_for_snapshot(Duration::from_millis(2_500));
-    relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
+    relay = relay.killed_and_restarted(|_| {});
     drop((canary, other, sotw, upstream));
     let mut canary = client(&relay, "canary").await;
     let told = canary.response().await;
@@ -172,16 +170,9 @@ async fn a_change_that_the_canary_does_not_answer_waits_for_it_or_for_an_operato
 /// A control plane that was emptied by mistake, while the relay was away or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_control_plane_that_is_emptied_empties_nobody() {
-    let cds: TypeUrl = Kind::Cluster.into();
     let names = ["a", "b", "c", "d", "e", "f"];
-    let all = || {
-        let resources = names.iter().map(|name| resource(&cds, name, "1", b"")).collect();
-        DeltaDiscoveryResponse { resources, ..response(&cds, "1") }
-    };
-    let gone = || DeltaDiscoveryResponse {
-        removed_resources: names.iter().map(ToString::to_string).collect(),
-        ..response(&cds, "2")
-    };
+    let all = || clusters_at("1", &names);
+    let gone = || changes(Kind::Cluster, "2", &[], &names);
     let brake = "rollout: {types: [cds], window: 0s, max_removed: 40%}\nsnapshot: {path: ./snapshot}\n";
     let (mut relay, mut origin, mut upstream) = relay_and_origin(brake).await;
     let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
@@ -201,7 +192,7 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
         "a change removes more than `rollout.max_removed` allows, so no client is sent it; put the resources back at the control \
          plane, or run `deltafan rollout release` or `discard`",
     );
-    relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
+    relay = relay.killed_and_restarted(|_| {});
     drop((client, upstream));
     let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     client.subscribe("envoy", CDS, &["*"]).await;
@@ -286,7 +277,7 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
     );
 
     relay.wait_for_snapshot(Duration::from_millis(2_500));
-    relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
+    relay = relay.killed_and_restarted(|_| {});
     drop((canary, other, upstream));
     let (mut canary, mut other) = (synced(&relay, "canary", "1").await, synced(&relay, "other", "1").await);
     let mut upstream = origin.accept().await;

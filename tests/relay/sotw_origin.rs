@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryResponse};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, MOMENT, connect, names, subscription, versions};
 use deltafan_test_support::origin::{
-    Origin, SotwOriginStream, named_any, resource, response, state, timed, wrapped,
+    Origin, SotwOriginStream, clusters_at, named_any, state, timed, wrapped,
 };
 use deltafan_test_support::process::Process;
 
@@ -22,9 +22,7 @@ fn cds() -> TypeUrl {
 async fn relay_and_sotw_origin() -> (Process, Origin, SotwOriginStream) {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let uri = origin.uri();
-    let start = move || Process::behind_server(&uri, "protocol: sotw", "");
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let relay = Process::behind_server(&origin.uri(), "protocol: sotw", "");
     let upstream = origin.accept_sotw().await;
     (relay, origin, upstream)
 }
@@ -55,7 +53,7 @@ async fn take(client: &mut Delta, count: usize) -> HashMap<String, String> {
 async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_by_delta() {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let relay = Process::started_behind(origin.uri(), "").await;
+    let relay = Process::behind(&origin.uri(), "");
     let mut client = client(&relay, &HashMap::new()).await;
     let mut upstream = origin.accept_sotw().await;
     upstream.answer(&state(&cds(), "1", &[("a", "1"), ("b", "1")])).await;
@@ -73,10 +71,7 @@ async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_b
     origin.implement(true, true);
     upstream.close();
     let mut upstream = origin.accept_asked().await;
-    upstream.send(&DeltaDiscoveryResponse {
-        resources: vec![resource(&cds(), "a", "1", b""), resource(&cds(), "b", "1", b"")],
-        ..response(&cds(), "1")
-    });
+    upstream.send(&clusters_at("1", &["a", "b"]));
     upstream.expect_ack("1").await;
     assert_eq!((protocol(&relay, "delta"), protocol(&relay, "sotw")), (1.0, 0.0));
 }
@@ -110,9 +105,8 @@ async fn an_origin_that_resets_each_delta_stream_is_asked_by_state_of_the_world(
     let mut origin = Origin::start().await;
     origin.implement(true, true);
     origin.reset_delta(true);
-    let uri = origin.uri();
     // It is ready with nothing asked.
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let relay = Process::behind(&origin.uri(), "");
     let mut upstream = origin.accept_sotw().await;
     let mut client = client(&relay, &HashMap::new()).await;
     offer(&mut upstream).await;
@@ -142,17 +136,14 @@ async fn an_origin_that_resets_a_delta_stream_once_is_asked_by_delta() {
     let mut origin = Origin::start().await;
     origin.implement(true, true);
     origin.reset_delta(true);
-    let relay = Process::started_behind(origin.uri(), "").await;
+    let relay = Process::behind(&origin.uri(), "");
     let mut upstream = origin.accept_sotw().await;
     origin.reset_delta(false);
     let mut client = client(&relay, &HashMap::new()).await;
     offer(&mut upstream).await;
     take(&mut client, 2).await;
     let mut upstream = origin.accept_asked().await;
-    upstream.send(&DeltaDiscoveryResponse {
-        resources: vec![resource(&cds(), "c", "1", b"")],
-        ..response(&cds(), "1")
-    });
+    upstream.send(&clusters_at("1", &["c"]));
     upstream.expect_ack("1").await;
     assert_eq!(names(&client.response().await), ["c"]);
     relay.wait_for("delta", || (protocol(&relay, "delta"), protocol(&relay, "sotw")) == (1.0, 0.0));
@@ -164,7 +155,7 @@ async fn an_origin_that_resets_a_delta_stream_once_is_asked_by_delta() {
 async fn that_an_origin_lacks_delta_is_warned_of_once() {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let relay = Process::started_behind(origin.uri(), "").await;
+    let relay = Process::behind(&origin.uri(), "");
     let mut upstream = origin.accept_sotw().await;
     let mut client = client(&relay, &HashMap::new()).await;
     answer(&mut upstream).await;
@@ -234,7 +225,7 @@ async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
 async fn r_relay_02_groups_ask_by_state_of_the_world_each_as_its_own_node() {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let relay = Process::started_behind(origin.uri(), BORROWED).await;
+    let relay = Process::behind(&origin.uri(), BORROWED);
     let mut clients = Vec::new();
     let mut peers = BTreeSet::new();
     for (id, shown) in [("odd-1", "odd-1"), ("red-1", "fleet-red"), ("blue-1", "fleet-blue")] {

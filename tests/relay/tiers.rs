@@ -10,33 +10,31 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names, sotw_subscription, subscription, versions,
 };
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, changes};
 use deltafan_test_support::process::{self, Process, relay, relay_and_origin};
 use deltafan_test_support::slow_link::SlowLink;
 use tonic::metadata::MetadataMap;
 
 /// Response with one cluster, which has come through these servers.
 fn clusters(identifier: &str, nonce: &str, name: &str, version: &str) -> DeltaDiscoveryResponse {
-    let cds = TypeUrl::from(Kind::Cluster);
-    let resources = vec![resource(&cds, name, version, b"")];
     let control_plane = Some(ControlPlane { identifier: identifier.to_owned() });
-    DeltaDiscoveryResponse { resources, control_plane, ..response(&cds, nonce) }
+    DeltaDiscoveryResponse { control_plane, ..changes(Kind::Cluster, nonce, &[(name, version)], &[]) }
 }
 
 fn identifier(control_plane: Option<ControlPlane>) -> String {
     control_plane.expect("an identifier").identifier
 }
 
-async fn behind(uri: String) -> Process {
-    tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap()
+fn behind(uri: String) -> Process {
+    Process::behind(&uri, "")
 }
 
 /// Three tiers, all with one `node.id`, as replicas of one configuration have.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_19_a_client_is_told_all_servers_on_the_way() {
     let (first, _origin, mut upstream) = relay_and_origin("").await;
-    let second = behind(first.uri()).await;
-    let third = behind(second.uri()).await;
+    let second = behind(first.uri());
+    let third = behind(second.uri());
     let channel = connect(&third.uri()).await;
     let mut delta = Delta::asking(&channel, "delta", CDS, &[]).await;
     upstream.expect_request().await;
@@ -77,11 +75,7 @@ async fn r_relay_24_resources_that_come_around_a_loop_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_24_a_relay_that_asks_itself_says_so() {
     let own = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let begin = move || {
-        let listeners = format!("[{{address: \"{own}\"}}]");
-        Process::unready_on(&listeners, &format!("http://{own}"))
-    };
-    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let relay = Process::unready_on(&format!("[{{address: \"{own}\"}}]"), &format!("http://{own}"));
     let lines = relay.wait_for_message("no usable answer from the control plane; nothing is cached yet");
     let reason = lines[0]["reason"].as_str().unwrap();
     assert!(reason.contains("this relay asks itself") && reason.contains("upstream.servers"), "{reason}");
@@ -97,8 +91,8 @@ async fn r_relay_24_a_relay_that_asks_itself_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_24_a_sibling_with_the_same_node_is_served() {
     let mut origin = Origin::start().await;
-    let first = behind(origin.uri()).await;
-    let second = behind(first.uri()).await;
+    let first = behind(origin.uri());
+    let second = behind(first.uri());
     let mut client = Delta::asking(&connect(&second.uri()).await, "client", CDS, &[]).await;
     let mut upstream = origin.accept().await;
     answers(&mut upstream, &clusters("", "1", "c", "1")).await;
@@ -124,10 +118,8 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
         ("protocol: delta", shows_clients),
         ("protocol: sotw", shows_clients),
     ] {
-        let uri = first.uri();
-        let second = move || Process::behind_server(&uri, protocol, groups);
-        let second = tokio::task::spawn_blocking(second).await.unwrap();
-        let third = if groups.is_empty() { Some(behind(second.uri()).await) } else { None };
+        let second = Process::behind_server(&first.uri(), protocol, groups);
+        let third = if groups.is_empty() { Some(behind(second.uri())) } else { None };
         let channel = connect(&third.as_ref().unwrap_or(&second).uri()).await;
         for (kind, name) in [(Kind::Endpoint, "e"), (Kind::Route, "r")] {
             let mut client = Delta::asking(&channel, "client", TypeUrl::from(kind).as_str(), &["*"]).await;
@@ -141,7 +133,7 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_without_clients_stays_connected_and_asks_once_it_has_some() {
     let first = relay("  first_request_timeout: 2s\n  idle_timeout: 3s\n");
-    let second = behind(first.uri()).await;
+    let second = behind(first.uri());
     let streams = || first.metric("deltafan_streams{");
     let idle = || first.metric("deltafan_refused_total{reason=\"idle_timeout\"}");
     let connects = || second.metric("deltafan_upstream_events_total{event=\"reconnect\"}");
@@ -208,9 +200,9 @@ async fn r_relay_09_clients_and_relays_resume_across_tiers_over_slow_links() {
     first.write("clusters.yaml", &process::clusters((0..50).map(|n| format!("c{n}"))));
     first.wait_for("all clusters", || first.metric("deltafan_resources") >= 50.0);
     let link_of_second = SlowLink::to(first.listener, latency).await;
-    let second = behind(link_of_second.uri()).await;
+    let second = behind(link_of_second.uri());
     let link_of_third = SlowLink::to(second.listener, latency).await;
-    let third = behind(link_of_third.uri()).await;
+    let third = behind(link_of_third.uri());
 
     let (told, version_info) = come(&third, None).await;
     let held = Held { versions: versions(&told).into_iter().collect(), version_info: version_info.unwrap() };
@@ -229,7 +221,7 @@ async fn r_relay_09_clients_and_relays_resume_across_tiers_over_slow_links() {
     // The middle one is replaced by one that is empty, and a cluster changes meanwhile.
     let mut stays = Delta::asking(&connect(&third.uri()).await, "stays", CDS, &[]).await;
     stays.take().await;
-    let replacement = behind(link_of_second.uri()).await;
+    let replacement = behind(link_of_second.uri());
     link_of_third.lead_to(replacement.listener);
     drop(second);
     first.write(
@@ -254,7 +246,7 @@ async fn r_relay_06_a_fresh_relay_fills_itself_from_one_that_is_cut_off() {
     drop((origin, upstream));
     sibling.wait_for("the outage", || sibling.metric("deltafan_upstream_connected") == 0.0);
 
-    let fresh = behind(sibling.uri()).await;
+    let fresh = behind(sibling.uri());
     let channel = connect(&fresh.uri()).await;
     let mut newcomer = Delta::asking(&channel, "newcomer", CDS, &["*"]).await;
     let told = newcomer.response().await;

@@ -9,7 +9,7 @@ use deltafan_test_support::PATIENCE;
 use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect, node};
 use deltafan_test_support::front::{Front, Shown};
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
+use deltafan_test_support::origin::{Origin, OriginStream, changes, response, timed};
 use deltafan_test_support::process::Process;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -124,20 +124,16 @@ async fn traced_with(
     let variables = variables.iter().chain(further);
     let variables: Vec<(String, String)> =
         variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let start = move || Process::behind_in_environment(&uri, config, variables);
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let relay = Process::behind_in_environment(&uri, config, variables);
     let stream = origin.accept().await;
     (relay, origin, stream)
 }
 
 /// Sends clusters by name and version, and removals, and waits for the ACK.
 async fn send(upstream: &mut OriginStream, version: &str, clusters: &[(&str, &str)], removed: &[&str]) {
-    let cds: TypeUrl = Kind::Cluster.into();
     upstream.send(&DeltaDiscoveryResponse {
-        resources: clusters.iter().map(|(name, version)| resource(&cds, name, version, b"")).collect(),
-        removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
         system_version_info: version.to_owned(),
-        ..response(&cds, version)
+        ..changes(Kind::Cluster, version, clusters, removed)
     });
     upstream.expect_ack(version).await;
 }
@@ -232,15 +228,6 @@ async fn a_collector_that_is_away_is_told_once_and_holds_up_nothing() {
     assert_eq!(relay.said(message).len(), 0, "with a limit");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_cannot_be_used_is_told_at_the_start() {
-    let (relay, _origin, _upstream) =
-        traced("http://127.0.0.1:4318", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")]).await;
-    let message = "cannot send traces to an OpenTelemetry collector; serving without";
-    assert_eq!(relay.wait_for_message(message).len(), 1);
-    assert!(!relay.admin_get("/metrics").1.contains("deltafan_traces_total"));
-}
-
 /// Waits for the only line that says why the collector does not take traces.
 fn why_not(relay: &Process) -> String {
     let message =
@@ -289,14 +276,6 @@ async fn a_collector_is_reached_over_tls() {
         trace = collector.trace().await;
     }
     assert_eq!(["version", "end"].map(|key| trace.attribute(&format!("deltafan.{key}"))), ["2", "complete"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_collector_without_files_for_tls_is_told_at_the_start() {
-    let (relay, _origin, _upstream) =
-        traced("https://localhost:4317", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem")]).await;
-    let said = relay.wait_for_message("cannot send traces to an OpenTelemetry collector; serving without");
-    assert!(said[0]["reason"].as_str().unwrap().contains("/nowhere/ca.pem"), "{said:?}");
 }
 
 /// A stream that was opened later, one that asks for something else, and an observer are no clients of a change.

@@ -13,7 +13,7 @@ use deltafan::upstream::{
     Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
 };
 use deltafan_test_support::eventually;
-use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, changes, resource, response};
 use deltafan_test_support::wire::framed;
 use h2::RecvStream;
 use h2::server::SendResponse;
@@ -84,10 +84,7 @@ impl Relay {
 }
 
 fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str)]) {
-    let type_url = TypeUrl::from(kind);
-    let mut response = response(&type_url, nonce);
-    response.resources = resources.iter().map(|(n, v)| resource(&type_url, n, v, b"body")).collect();
-    stream.send(&response);
+    stream.send(&changes(kind, nonce, resources, &[]));
 }
 
 async fn deliver(stream: &mut OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str)]) {
@@ -471,38 +468,6 @@ async fn a_server_that_restarts_or_is_busy_is_asked_by_delta_again() {
         next("/StreamAggregatedResources").await.send_reset(h2::Reason::CANCEL);
     }
     next("/DeltaAggregatedResources").await;
-}
-
-/// Over a thin link a response of another type takes longer than any silence that completes an answer.
-#[tokio::test]
-async fn nothing_is_complete_while_a_response_is_on_its_way() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let relay = Relay::start(&format!("http://{}", listener.local_addr().expect("it is bound")));
-    let _clients = (relay.client(CDS, true, &[]), relay.client(EDS, false, &["e"]));
-    let mut streams = streams(listener);
-    let stream = timeout(PATIENCE, streams.recv()).await.expect("a stream in time");
-    let (_requests, mut respond) = stream.expect("a server");
-    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
-    let answer = |kind: Kind, name: &str| {
-        let type_url = TypeUrl::from(kind);
-        let mut response = response(&type_url, name);
-        response.resources = vec![resource(&type_url, name, "v1", &[0; 100])];
-        framed(&response.encode_to_vec())
-    };
-    let parts = [answer(CDS, "c1"), answer(EDS, "e")].concat();
-    let mut sent = parts.len() - 50;
-    body.send_data(Bytes::copy_from_slice(&parts[..sent]), false).expect("an open stream");
-    relay.holds(CDS, "c1", "v1").await;
-    let is_known = || relay.cache.of(&CDS.into()).expect("few types").snapshot().wildcard_known();
-    while sent < parts.len() - 1 {
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        assert!(!is_known(), "{sent} of {} bytes", parts.len());
-        body.send_data(Bytes::copy_from_slice(&parts[sent..=sent]), false).expect("an open stream");
-        sent += 1;
-    }
-    assert!(relay.version(EDS, "e").is_none(), "the response is not there yet");
-    body.send_data(Bytes::copy_from_slice(&parts[sent..]), false).expect("an open stream");
-    eventually("set that is known", async || is_known()).await;
 }
 
 /// The stream of a census may end for many reasons.

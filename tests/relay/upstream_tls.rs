@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::resource::{Kind, TypeUrl};
+use deltafan::resource::Kind;
 use deltafan::tls::client::ClientFiles;
 use deltafan::tls::files::Files;
 use deltafan::tls::options::{CertificateFiles, TlsOptions};
@@ -15,7 +15,7 @@ use deltafan::upstream::{Backoff, Options, Target, Transport, dial};
 use deltafan_test_support::certificates::{Authority, Identity, Use, put};
 use deltafan_test_support::eventually;
 use deltafan_test_support::front::{Front, Shown};
-use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use deltafan_test_support::origin::{Origin, PATIENCE, clusters_at};
 use deltafan_test_support::process::{Process, program};
 use rustls::version::{TLS12, TLS13};
 use tempfile::TempDir;
@@ -296,13 +296,6 @@ fn relay(uri: &str, tls: TlsOptions, reloader: &Reloader) -> Relay {
     })
 }
 
-fn send(stream: &OriginStream, name: &str) {
-    let type_url = TypeUrl::from(CDS);
-    let mut response = response(&type_url, name);
-    response.resources = vec![resource(&type_url, name, "1", b"body")];
-    stream.send(&response);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     let pki = Pki::new();
@@ -314,8 +307,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     let relay = relay(&front.uri("localhost"), mine, &reloader);
     let _client = relay.client(CDS, true, &[]);
     let mut stream = origin.accept_asked().await;
-    send(&stream, "before");
-    stream.expect_ack("before").await;
+    stream.deliver(&clusters_at("1", &["before"])).await;
 
     let of = relay.cache.of(&CDS.into()).unwrap();
     eventually("complete set", async || of.snapshot().wildcard_known()).await;
@@ -325,15 +317,13 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     pki.somebody(&clients.certify(&[RELAY], Use::Client));
     put(pki.dir.path(), "ca.pem", &servers.pem());
     assert_eq!(reloader.reload_now(), []);
-    send(&stream, "meanwhile");
-    stream.expect_ack("meanwhile").await;
+    stream.deliver(&clusters_at("2", &["meanwhile"])).await;
 
     front.cut();
     let mut stream = origin.accept().await;
     let request = stream.expect_request().await;
     assert_eq!(request.initial_resource_versions.len(), 2, "{request:?}");
-    send(&stream, "after");
-    stream.expect_ack("after").await;
+    stream.deliver(&clusters_at("3", &["after"])).await;
     assert!(["before", "meanwhile", "after"].iter().all(|name| relay.version(CDS, name).is_some()));
 
     // A set that cannot be used changes nothing.

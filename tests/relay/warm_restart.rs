@@ -18,7 +18,7 @@ const NOT_CONFIGURED: &str = "the snapshot is of a control plane that is not in 
 /// A relay with a snapshot behind a control plane, and the stream between them once a client has asked.
 async fn relay(keys: &'static str) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
-    let relay = Process::started_behind(origin.uri(), keys).await;
+    let relay = Process::behind(&origin.uri(), keys);
     let stream = origin.accept().await;
     (relay, origin, stream)
 }
@@ -47,7 +47,7 @@ fn wait_until_written(relay: &Process) {
 }
 
 async fn kill(relay: Process) -> Process {
-    tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap()
+    relay.killed_and_restarted(|_| {})
 }
 
 async fn sotw_clusters(relay: &Process) -> usize {
@@ -76,7 +76,7 @@ async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
         client.ack(&response).await;
     }
     // A set that has settled is taken for what there is, without a client that asks for proof.
-    tokio::task::block_in_place(|| relay.wait_for_snapshot(Duration::from_millis(7_500)));
+    relay.wait_for_snapshot(Duration::from_millis(7_500));
     let address = origin.address();
     drop((origin, upstream, client));
     let relay = kill(relay).await;
@@ -171,7 +171,7 @@ async fn killed_with(has: &[(&str, &str)]) -> (Process, std::net::SocketAddr) {
     upstream.expect_request().await;
     upstream.send(&clusters("1", has));
     client.response().await;
-    tokio::task::block_in_place(|| wait_until_written(&relay));
+    wait_until_written(&relay);
     let address = origin.address();
     drop((origin, upstream, client));
     (kill(relay).await, address)
@@ -218,7 +218,7 @@ async fn a_restart_in_order_writes_whatever_came_last() {
     upstream.send(&clusters("2", &[("a", "2")]));
     client.response().await;
     drop((client, upstream, _origin));
-    let relay = tokio::task::spawn_blocking(|| relay.restarted()).await.unwrap();
+    let relay = relay.restarted();
     let mut client = returning(&relay, &[]).await;
     assert_eq!(versions(&client.response().await), content(&[("a", "2")]));
 }
@@ -239,7 +239,7 @@ async fn secrets_survive_only_if_asked_for() {
             upstream.expect_ack(&answer.nonce).await;
             client.take().await;
         }
-        tokio::task::block_in_place(|| wait_until_written(&relay));
+        wait_until_written(&relay);
         let text = b"body of key at 1";
         let file = std::fs::read(relay.home().join("snapshot/cache.redb")).unwrap();
         assert_eq!(file.windows(text.len()).any(|window| window == text), survives);
@@ -271,7 +271,7 @@ async fn each_node_group_has_its_own_content_again_with_its_first_client() {
     let (relay, mut origin) = {
         let origin = Origin::start().await;
         let (uri, keys) = (origin.uri(), format!("snapshot: {{path: ./snapshot}}\n{GROUPS}"));
-        let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+        let relay = Process::behind(&uri, &keys);
         (relay, origin)
     };
     let _own = origin.accept().await;
@@ -284,7 +284,7 @@ async fn each_node_group_has_its_own_content_again_with_its_first_client() {
         client.response().await;
         streams.push((client, upstream));
     }
-    tokio::task::block_in_place(|| wait_until_written(&relay));
+    wait_until_written(&relay);
     drop((origin, streams, _own));
     let relay = kill(relay).await;
     relay.wait_for("readiness, though the own group has nothing", || relay.admin_get("/ready").0 == 200);
@@ -334,7 +334,7 @@ async fn the_operators_see_the_age_of_what_is_served() {
         assert_eq!((code, &shown["groups"][0]["types"][0]["resources"][0]["name"]), (Some(0), &"a".into()));
         assert_eq!(command(&["verify"], home).0, Some(1), "there is none");
     };
-    tokio::task::spawn_blocking(move || relay.killed_and_restarted(look)).await.unwrap();
+    relay.killed_and_restarted(look);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,7 +345,7 @@ async fn a_snapshot_that_cannot_be_used_costs_nothing_but_itself() {
         let bytes = std::fs::read(&file).unwrap();
         std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     };
-    let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(spoil)).await.unwrap();
+    let relay = relay.killed_and_restarted(spoil);
     let said = relay.wait_for_message("cannot open the snapshot; running without it");
     assert!(said[0]["remedy"].as_str().unwrap().contains("moved aside"), "{said:?}");
     let mut origin = Origin::listen(address).await;
@@ -364,7 +364,7 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     disk.remount("ro");
     let mut origin = Origin::start().await;
     let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
-    let relay = Process::started_behind(origin.uri(), &keys).await;
+    let relay = Process::behind(&origin.uri(), &keys);
     let said = relay.wait_for_message("cannot open the snapshot; running without it");
     assert!(said[0]["remedy"].as_str().unwrap().contains("writable"), "{said:?}");
     let mut upstream = origin.accept().await;
@@ -379,7 +379,7 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     assert_eq!(versions(&returning(&relay, &[]).await.response().await), content(&[("a", "1")]));
     // Content that is there is read, though nothing can be written.
     let read_only = |_: &std::path::Path| disk.remount("ro");
-    let relay = tokio::task::block_in_place(|| relay.killed_and_restarted(read_only));
+    let relay = relay.killed_and_restarted(read_only);
     assert_eq!(versions(&returning(&relay, &[]).await.response().await), content(&[("a", "1")]));
     let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
     assert!(said[0]["error"].as_str().unwrap().contains("Read-only"), "{said:?}");
@@ -392,20 +392,15 @@ async fn a_file_that_another_relay_has_open_is_read_when_that_is_gone() {
     let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
     let mut origin = Origin::start().await;
     let (uri, address) = (origin.uri(), origin.address());
-    let start = {
-        let (uri, keys) = (uri.clone(), keys.clone());
-        move || Process::behind(&uri, &keys)
-    };
-    let first = tokio::task::spawn_blocking(start).await.unwrap();
+    let first = Process::behind(&uri, &keys);
     let mut upstream = origin.accept().await;
     let mut client = returning(&first, &[]).await;
     upstream.expect_request().await;
     upstream.send(&clusters("1", &[("a", "1")]));
     client.response().await;
-    tokio::task::block_in_place(|| wait_until_written(&first));
+    wait_until_written(&first);
     drop((origin, upstream, client));
-    let start = move || Process::unready_in_environment(&uri, &keys, Vec::new());
-    let second = tokio::task::spawn_blocking(start).await.unwrap();
+    let second = Process::unready_in_environment(&uri, &keys, Vec::new());
     second.wait_for_message("cannot open the snapshot; running without it");
     let mut client = returning(&second, &[]).await;
     client.silence().await;
@@ -432,17 +427,13 @@ async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
         let keys = format!("snapshot: {{path: \"{}\"}}\n{GROUPS}", home.path().join("snapshot").display());
         let mut origin = Origin::start().await;
         let uri = origin.uri();
-        let start = {
-            let (uri, keys) = (uri.clone(), keys.clone());
-            move || Process::behind(&uri, &keys)
-        };
-        let first = tokio::task::spawn_blocking(start).await.unwrap();
+        let first = Process::behind(&uri, &keys);
         let own = origin.accept().await;
         let mut client = subscribed(&first, "x-1").await;
         let upstream = origin.accept_asked().await;
         upstream.send(&clusters("1", &[("a", "1"), ("b", "1")]));
         client.response().await;
-        tokio::task::block_in_place(|| wait_until_written(&first));
+        wait_until_written(&first);
         drop((own, upstream, client));
         let (tell, mut requests) = tokio::sync::mpsc::unbounded_channel();
         if is_away {
@@ -459,8 +450,7 @@ async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
                 }
             });
         }
-        let start = move || Process::unready_in_environment(&uri, &keys, Vec::new());
-        let second = tokio::task::spawn_blocking(start).await.unwrap();
+        let second = Process::unready_in_environment(&uri, &keys, Vec::new());
         let mut client = subscribed(&second, "x-2").await;
         client.silence().await;
         drop(first);
@@ -495,7 +485,7 @@ async fn content_of_a_control_plane_that_is_not_configured_is_told() {
         std::fs::write(&config, text.replace(&from, "http://127.0.0.1:1")).unwrap();
     };
     assert!(relay.said(NOT_CONFIGURED).is_empty());
-    let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(moved)).await.unwrap();
+    let relay = relay.killed_and_restarted(moved);
     assert_eq!(versions(&returning(&relay, &[]).await.response().await), content(&[("a", "1")]));
     assert_eq!(relay.admin_json("/upstreams")["snapshot"]["loaded"]["from"], before);
     let said = relay.wait_for_message(NOT_CONFIGURED);

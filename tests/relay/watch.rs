@@ -4,10 +4,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
+use deltafan::resource::Kind;
 use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, MOMENT, PATIENCE};
-use deltafan_test_support::origin::{Origin, resource, response, state};
+use deltafan_test_support::origin::{Origin, changes};
 use deltafan_test_support::process::{Process, clusters, program};
 use serde_json::Value as Json;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
@@ -71,16 +71,8 @@ impl Watching {
     }
 }
 
-fn cds() -> TypeUrl {
-    Kind::Cluster.into()
-}
-
 fn delta(nonce: &str, resources: &[(&str, &str)], removed: &[&str]) -> DeltaDiscoveryResponse {
-    DeltaDiscoveryResponse {
-        resources: resources.iter().map(|(name, version)| resource(&cds(), name, version, b"")).collect(),
-        removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
-        ..response(&cds(), nonce)
-    }
+    changes(Kind::Cluster, nonce, resources, removed)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,24 +156,6 @@ async fn a_lost_stream_is_told_and_opened_again_with_what_is_held() {
     assert_eq!(watch.events(1).await, ["changed a"]);
 }
 
-/// Principle: silence of a new stream is no evidence. A full response is.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_response_on_a_new_stream_tells_what_is_gone() {
-    let mut origin = Origin::start().await;
-    origin.implement(false, true);
-    let mut watch = Watching::start(&origin.uri(), &["cds", "--transport", "sotw"]);
-    watch.line().await;
-    let mut stream = origin.accept_sotw().await;
-    stream.answer(&state(&cds(), "1", &[("a", "x"), ("b", "x")])).await;
-    assert_eq!(watch.events(2).await, ["added a", "added b"]);
-    stream.close();
-    let mut stream = origin.accept_sotw().await;
-    stream.expect_request().await;
-    assert!(watch.is_quiet().await);
-    stream.send(&state(&cds(), "2", &[("a", "y")]));
-    assert_eq!(watch.events(2).await, ["changed a", "removed b"]);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn it_ends_when_the_server_cannot_be_asked_or_the_time_is_over() {
     let origin = Origin::start().await;
@@ -203,7 +177,7 @@ async fn it_ends_when_the_server_cannot_be_asked_or_the_time_is_over() {
     ran.complains(&["has no unit; durations are written `300ms`, `20s`"]);
 
     // A relay says what it lacks.
-    let relay = Process::started_behind(origin.uri(), "").await;
+    let relay = Process::behind(&origin.uri(), "");
     let ran = run(&["watch", "cds", "--server", &relay.uri()]).await;
     assert_eq!(ran.code, Some(1));
     ran.complains(&["no client of it asks for it", "--subscribe"]);

@@ -379,6 +379,16 @@ pub fn clusters_at(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
     DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
 }
 
+/// A response of resources by name and version, and of names that are gone.
+pub fn changes(kind: Kind, nonce: &str, held: &[(&str, &str)], gone: &[&str]) -> DeltaDiscoveryResponse {
+    let of = TypeUrl::from(kind);
+    DeltaDiscoveryResponse {
+        resources: held.iter().map(|(name, version)| resource(&of, name, version, b"")).collect(),
+        removed_resources: gone.iter().map(ToString::to_string).collect(),
+        ..response(&of, nonce)
+    }
+}
+
 /// An encoded `Resource`; what is in it is of no importance.
 pub fn resource(type_url: &TypeUrl, name: &str, version: &str, body: &[u8]) -> Bytes {
     let mut any = BytesMut::new();

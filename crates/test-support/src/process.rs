@@ -78,12 +78,6 @@ impl Process {
         Self::behind_with(origin, LISTENERS, downstream)
     }
 
-    /// Starts it on a control plane that the test goes on with meanwhile.
-    pub async fn started_behind(uri: String, downstream: &str) -> Self {
-        let downstream = downstream.to_owned();
-        tokio::task::spawn_blocking(move || Self::behind(&uri, &downstream)).await.unwrap()
-    }
-
     /// Starts it on a control plane, with these listeners instead of one in cleartext.
     pub fn behind_with(origin: &str, listeners: &str, downstream: &str) -> Self {
         Self::launch(&upstream(origin, "", ""), &[], listeners, downstream)
@@ -509,7 +503,7 @@ pub fn relay(downstream: &str) -> Process {
 /// A relay, its control plane, and the control plane's side of the stream between them.
 pub async fn relay_and_origin(downstream: &'static str) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
-    let relay = Process::started_behind(origin.uri(), downstream).await;
+    let relay = Process::behind(&origin.uri(), downstream);
     let stream = origin.accept().await;
     (relay, origin, stream)
 }
