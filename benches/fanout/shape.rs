@@ -52,6 +52,8 @@ pub(crate) struct Load {
     pub(crate) sets: usize,
     /// Node groups among the clients, one after the other; 0: all are in the relay's own.
     pub(crate) groups: usize,
+    /// Some of the clients try each change first.
+    pub(crate) guarded: bool,
     /// Every set has a variant of its own of each resource.
     pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
@@ -89,6 +91,7 @@ impl Load {
             streams_per_connection: 1,
             sets: 0,
             groups: 0,
+            guarded: false,
             variants: false,
             silent_percent: 0,
             first: resources,

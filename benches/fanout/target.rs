@@ -24,6 +24,9 @@ const GROUPS: &str = "groups:
   rules: [{name: cluster, match: {node.cluster: \"(?P<cluster>.*)\"}, key: \"${cluster}\", node: {id: \"${cluster}\"}}]
 ";
 
+/// A trial takes as little time as it can: a second, in which changes are gathered, and this.
+const GUARD: &str = "rollout: {types: [eds], share: 5%, window: 100ms}\n";
+
 /// Reads a page of an admin address, head and all.
 pub(crate) fn page(admin: SocketAddr, path: &str) -> io::Result<String> {
     let mut socket = std::net::TcpStream::connect(admin)?;
@@ -44,14 +47,15 @@ impl Relay {
     /// Longer than any round: polls end because of a change.
     const HOLD: Duration = Duration::from_secs(600);
 
-    /// A relay of an origin, as such clients need it: with TLS, or giving them dynamic parameters or a group by the cluster they
-    /// are in.
+    /// A relay of an origin, as such clients need it: with TLS, a rollout guard, or dynamic parameters or a group by the
+    /// cluster that they are in.
     pub(crate) fn start(cores: Cores, origin: SocketAddr, load: &Load) -> io::Result<Self> {
         let tls = load.certificates.as_deref().map(tls::of_listener).unwrap_or_default();
         let rule = format!("dynamic_parameters: [{{key: {PARAMETER}, from: node.cluster}}]\n");
         let rest = match load {
             Load { sets: 1.., .. } => rule.as_str(),
             Load { groups: 1.., .. } => GROUPS,
+            Load { guarded: true, .. } => GUARD,
             _ => "",
         };
         Self::serving(cores, origin, Self::HOLD, &tls, rest)

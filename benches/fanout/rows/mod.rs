@@ -97,6 +97,7 @@ fn rows() -> Vec<(&'static str, Run)> {
         ),
         ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
         ("10000 clients in 200 groups", Box::new(groups::groups)),
+        ("guarded: delta wildcard 1000 x 1000", Box::new(update::guarded)),
         ("pages of operators beside 10000 clients", Box::new(operators::pages)),
         ("one change through 1, 2 and 3 relays", Box::new(update::chain)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),

@@ -98,6 +98,18 @@ pub(super) fn flat(bench: &Bench, name: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Cost of a change that a twentieth of the clients try first. What canaries and the others are sent is as much as without.
+pub(super) fn guarded(bench: &Bench, name: &str) -> io::Result<()> {
+    let open = Load::delta(1000, 1000);
+    let mut without = RelaySubject::start(bench.cores, &open)?;
+    let mut with = RelaySubject::start(bench.cores, &Load { guarded: true, ..open })?;
+    let Comparison { base, other, ratio } = Comparison::take(&mut without, &mut with, bench.rounds)?;
+    print_cost(name, "open", &base);
+    print_cost("", "guard", &other);
+    Goal::new(1.15, 1.05).at_most("times the CPU without a guard", ratio);
+    Ok(())
+}
+
 /// Time that each further relay on the way of a change takes: few clients, so that fan-out weighs little.
 pub(super) fn chain(bench: &Bench, name: &str) -> io::Result<()> {
     let load = Load::delta(10, 1000);
