@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listener_tls::ListenerTls;
 use super::mapping::Mapping;
 use super::notation::{
     Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, NonEmpty, Optional, Size, TIB, TICK,
@@ -14,6 +13,7 @@ use super::notation::{
 };
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
+use super::tls::ListenerTls;
 use super::values::TypeName;
 use crate::resource::Kind;
 

@@ -18,7 +18,6 @@ mod downstream;
 mod dynamic_parameters;
 mod errors;
 mod groups;
-mod listener_tls;
 mod mapping;
 mod node;
 mod notation;
@@ -26,8 +25,8 @@ mod rollout;
 mod schema;
 mod section;
 mod system_limits;
+mod tls;
 mod upstream;
-mod upstream_tls;
 mod values;
 mod yaml;
 
@@ -53,11 +52,11 @@ pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
 pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
-pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use notation::NonEmpty;
 pub use rollout::{HoldReport, Percent, Rollout};
 pub use system_limits::{ConnectionLimits, Memory};
+pub use tls::{ClientAuthorities, ListenerTls};
 pub use upstream::{
     Backoff, Failover, Server, ServerProtocol, ServerUri, Source, Upstream, UpstreamKeepalive,
 };

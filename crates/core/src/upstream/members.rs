@@ -9,8 +9,7 @@ use std::time::Duration;
 use foldhash::{HashMap, HashSet};
 
 use super::Settings;
-use super::answer::{EndMark, Silence, Whole};
-use super::answer_progress::{AnswerProgress, Evidence};
+use super::answer::{AnswerProgress, EndMark, Evidence, Silence, Whole};
 use super::quiet_clock::QuietInstant;
 use super::target::Target;
 use crate::cache::{Completeness, View};

@@ -34,7 +34,6 @@
 
 mod aliases;
 mod answer;
-mod answer_progress;
 mod backoff;
 mod directory_mirror;
 mod expiry;

@@ -8,7 +8,6 @@ mod acks;
 mod hold_reports;
 mod inquiries;
 mod interest;
-mod let_go;
 mod messages;
 mod prefetch;
 mod questions;
@@ -16,7 +15,6 @@ mod requests;
 mod sources;
 mod stream;
 mod trials;
-mod unanswered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

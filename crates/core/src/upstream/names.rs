@@ -16,8 +16,7 @@ use foldhash::HashSet;
 pub(super) use request::{REQUEST_BYTES, room};
 
 use super::Settings;
-use super::answer::EndMark;
-use super::answer_progress::{AnswerProgress, Evidence};
+use super::answer::{AnswerProgress, EndMark, Evidence};
 use super::inquiry::PATIENCE;
 use super::linger::Want;
 use super::quiet_clock::QuietInstant;

@@ -12,7 +12,6 @@
 //! variant for its clients too. It ends when that no longer holds. Then the name is requested, and
 //! the held resource stays until the answer.
 
-mod loans;
 mod request;
 mod response_changes;
 
@@ -23,7 +22,7 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
-use super::answer_progress::Evidence;
+use super::answer::Evidence;
 use super::linger::Want;
 use super::members::Members;
 use super::quiet_clock::{QuietClock, QuietInstant};

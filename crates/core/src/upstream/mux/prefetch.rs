@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use super::super::linger::Want;
 use super::super::topic_set::snapshot;
 use super::Mux;
-use super::let_go::KEPT;
 use crate::cache::{Change, Op, Snapshot, View};
 use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
@@ -22,6 +21,9 @@ use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
 /// Shortest time for which endpoints stay requested: a client first receives the cluster, and then
 /// asks.
 const LEAST: Duration = Duration::from_secs(5);
+
+/// Shortest time until a kept name is checked again, however short the linger.
+pub(super) const KEPT: Duration = Duration::from_secs(1);
 
 impl Mux {
     /// Names of new endpoints of the clusters in a change. Of very many only the first are

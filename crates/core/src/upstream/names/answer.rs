@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::super::Settings;
-use super::super::answer::{EndMark, Silence, Whole};
-use super::super::answer_progress::Evidence;
+use super::super::answer::{EndMark, Evidence, Silence, Whole};
 use super::super::quiet_clock::QuietInstant;
 use super::{Asked, Awaited, Names};
 use crate::cache::Completeness;

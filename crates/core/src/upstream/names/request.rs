@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foldhash::HashSet;
 
-use super::super::answer_progress::AnswerProgress;
+use super::super::answer::AnswerProgress;
 use super::super::members::VERSIONS_BYTES;
 use super::super::target::Target;
 use super::{Asked, Awaited, Incomplete, Names, Record, Stream};

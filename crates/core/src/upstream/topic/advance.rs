@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::super::answer_progress::Evidence;
+use super::super::answer::Evidence;
 use super::super::quiet_clock::{Moment, QuietClock, QuietInstant};
 use super::super::{Counters, Settings};
 use super::{Topic, gone};
