@@ -1,6 +1,7 @@
 //! All metrics: names, labels, meanings and alerts.
 //!
-//! Everything else follows from this list: help texts, the counters that are there from the start, and docs/metrics.md.
+//! Help texts, counters at the start and docs/metrics.md follow from it. Buckets of histograms are in
+//! [`install`](super::install).
 
 use super::metric::Needs::{Directory, Groups, Rollout, Servers, Snapshot, Tls};
 use super::metric::{Label, Metric, Values};

@@ -1,4 +1,4 @@
-//! Choice of the server and of its protocol: observation of the one in use, and the change to another one.
+//! Condition of the server in use, and the change to the one that `Failover` chooses. Choice of the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;

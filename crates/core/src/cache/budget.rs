@@ -1,6 +1,7 @@
 //! Memory shared by the caches of all node groups.
 //!
-//! Owns its limits: bytes of shared encodings, pools of stores, the history. Knows neither types nor groups.
+//! Owns shared encodings, pools of stores, the history. Each cache keeps the other [`Limits`]. Knows neither types
+//! nor groups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
