@@ -23,11 +23,11 @@ section! {
     /// The rules, and the access of peers that match none.
     #[derive(Eq)]
     pub struct Authorization {
-        /// Access of a peer that matches no rule: `allow` everything, or `deny` everything (PERMISSION_DENIED, REST 403).
-        /// Secrets have conditions of their own, see `downstream.secrets_without_authentication`.
+        /// Access of a peer that matches no rule: `allow` everything, or `deny` everything (PERMISSION_DENIED, REST
+        /// 403). Secrets have further conditions, see `downstream.secrets_without_authentication`.
         #[key(OneOf, default = DefaultAccess::Allow)]
         pub default: DefaultAccess,
-        /// The first rule whose `peers` match decides, alone; what it does not mention is not restricted.
+        /// Only the first rule whose `peers` match applies. It does not restrict what it does not mention.
         #[key(Each, default = Vec::new())]
         pub rules: Vec<AuthorizationRule>,
     }
@@ -48,31 +48,31 @@ section! {
     #[derive(Eq)]
     #[check(check_rule)]
     pub struct AuthorizationRule {
-        /// spiffe://…, dns:NAME and subject:… are of the client's certificate (a listener with `client_ca_file`); an address
-        /// or network is where it comes from; unix is a client that comes over a Unix socket. In patterns `*` stands for
-        /// anything within a segment (up to the next /, . or ,) and `**` for anything.
+        /// spiffe://…, dns:NAME and subject:… match the client's certificate (a listener with `client_ca_file`). An
+        /// address or network matches its source address. unix matches clients on Unix sockets. In patterns `*` is
+        /// anything within a segment (up to the next /, . or ,) and `**` is anything.
         #[key(
             List<Text>, default = Vec::new(),
             example = "[\"spiffe://mesh/ns/prod/**\", \"dns:*.prod.example\", \"subject:CN=envoy-*,O=example\", 10.0.0.0/8, unix]"
         )]
         pub peers: Vec<PeerPattern>,
-        /// The values of node.id that it may claim. Any other ends the stream. Default: anything.
+        /// Values of node.id that peers may claim. Any other ends the stream. Default: anything.
         #[key(Optional<List<Text>>, example = "[\"prod-*\"]")]
         pub node_ids: Option<Vec<Pattern>>,
-        /// The values of node.cluster that it may claim. Any other ends the stream. Default: anything.
+        /// Values of node.cluster that peers may claim. Any other ends the stream. Default: anything.
         #[key(Optional<List<Text>>, example = "[edge]")]
         pub clusters: Option<Vec<Pattern>>,
-        /// The types that it may ask for, as short names or type URLs. Any other ends the stream. Default: all.
+        /// Types that peers may request, as short names or type URLs. Any other ends the stream. Default: all.
         #[key(Optional<List<TypeName>>, example = "[cds, eds, lds, rds]")]
         pub types: Option<BTreeSet<String>>,
-        /// The names of resources that it may see. Any other is answered as one that does not exist, and left out of
-        /// wildcards. Authorities of xdstp names are written so: `xdstp://authority/**`. A pattern without `?` matches only
-        /// xdstp names without context parameters, unless it ends with `**`; behind `?`, `*` ends at `&`. A name with the
-        /// segment `.` or `..` matches no wildcard. Default: all.
+        /// Names of resources that peers may see. Others are answered as absent, and left out of wildcards. For an
+        /// authority of xdstp names write `xdstp://authority/**`. A pattern without `?` matches only xdstp names
+        /// without context parameters, unless it ends with `**`. After `?`, `*` ends at `&`. A name with the segment
+        /// `.` or `..` matches no wildcard. Default: all.
         #[key(Optional<List<NamePattern>>, example = "[\"prod/*\"]")]
         pub names: Option<Vec<Pattern>>,
-        /// The values of dynamic parameters that it may send or be given, by key. A request without one of these keys is
-        /// given the value where only one is allowed, and refused otherwise; so is any other value. Default: anything.
+        /// Allowed values of dynamic parameters, by key, sent or derived. Other values are refused. A request without
+        /// one of these keys gets the value if only one is allowed, and is refused otherwise. Default: anything.
         #[key(AllowedValues, default = BTreeMap::new(), example = "{env: [prod]}")]
         pub parameters: BTreeMap<String, BTreeSet<String>>,
     }

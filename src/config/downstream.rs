@@ -25,8 +25,8 @@ section! {
     /// Order of routes and clusters on aggregated streams.
     #[derive(Copy, Eq)]
     pub struct MakeBeforeBreak {
-        /// How long routes wait until a client has acknowledged its clusters, which Envoy does when they are warm, and removals
-        /// until it has acknowledged its routes. 0s: they do not wait.
+        /// How long routes wait for the client's ACK of its clusters, which Envoy sends when they are warm. Removals
+        /// wait as long for the ACK of its routes. 0s: no wait.
         #[key(Time<0, HOUR>, default = Duration::from_secs(5))]
         pub wait: Duration,
     }
@@ -49,72 +49,72 @@ section! {
     /// The side that clients see.
     #[check(check)]
     pub struct Downstream {
-        /// Where clients connect, over gRPC or REST-JSON. At least one, none twice.
+        /// Where clients connect, over gRPC or REST-JSON. At least one, no duplicates.
         #[key(
             Each, default = NonEmpty::one(Listener { address: DEFAULT_ADDRESS, tls: None }), effect = Restart,
             note = "as none is added, removed or moved while the relay runs"
         )]
         pub listeners: NonEmpty<Listener>,
-        /// Of a control plane that does not say where its answer ends, a set counts as settled once nothing new has come for this
-        /// long. A state-of-the-world client that holds nothing yet waits as long for names that are not known, and is then
-        /// told of those that are. Never above `settle_max`.
+        /// If a control plane does not mark the end of its answer, a set is settled once nothing new has come for this
+        /// long. A state-of-the-world client that holds nothing yet waits as long for unknown names, then gets the
+        /// known ones. Must not exceed `settle_max`.
         #[key(
             Time<0, HOUR>, default = Duration::from_millis(200), effect = AtOnce,
             note = "for sets that have not settled yet"
         )]
         pub settle: Duration,
-        /// A wildcard beside wildcards with other dynamic parameters settles no sooner after the first part of its answer, which may
-        /// be for the others. A resource with `do_not_cache` is dropped this long after it came.
+        /// A wildcard beside wildcards with other dynamic parameters settles at the earliest this long after the first
+        /// part of its answer. That part may be for the others. A resource with `do_not_cache` is dropped this long
+        /// after it arrived.
         #[key(
             Time<0, HOUR>, default = Duration::from_secs(1), effect = AtOnce,
             note = "for sets that have not settled yet"
         )]
         pub settle_max: Duration,
-        /// Where nothing is known and the control plane is out of reach or silent this long, streams end with UNAVAILABLE,
-        /// so that clients turn to another server.
+        /// If nothing is known and the control plane is unreachable or silent for this long, streams end with
+        /// UNAVAILABLE. Clients then turn to another server.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(10), effect = Connections)]
         pub cold_deadline: Duration,
-        /// How long a response that a client does not acknowledge holds back the next one of its type.
+        /// How long a response without an ACK or NACK holds back the next one of its type.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5), effect = Connections)]
         pub ack_timeout: Duration,
-        /// Order of routes and clusters on aggregated streams, so that no request fails at a change of both.
+        /// Order of routes and clusters on aggregated streams, so that no request fails when both change.
         #[key(Nested, effect = Connections)]
         pub make_before_break: MakeBeforeBreak,
-        /// Connections of this age, jittered, are asked to go, so that load evens out over relays.
+        /// Connections of this age, with jitter, are drained, so that load evens out over relays.
         #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
         pub max_connection_age: Duration,
-        /// How long clients are given to leave when the relay shuts down, and to come again when a reload changes what they
-        /// may do.
+        /// How long clients have to leave when the relay shuts down, and to reconnect when a reload changes their
+        /// permissions.
         #[key(
             Time<0, DAY>, default = Duration::from_secs(20), effect = AtOnce,
             note = "but not for a drain that has begun"
         )]
         pub drain: Duration,
-        /// How long a TLS handshake may take, beside what it waits for its turn.
+        /// How long a TLS handshake may take, without its wait in the queue.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5), effect = Restart)]
         pub handshake_timeout: Duration,
         /// How long a new connection or stream may stay silent before it is closed.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
         pub first_request_timeout: Duration,
-        /// A connection whose transport takes less than 32 KiB in this time, though there is more to send, is closed; so is
-        /// a stream that opens windows as slowly, and one on which a request began to come and is not whole.
+        /// A connection is closed if its transport takes less than 32 KiB in this time while more is waiting. A stream
+        /// is closed if it opens windows as slowly, or if a request on it stays incomplete this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
         pub stall_timeout: Duration,
-        /// A connection over HTTP/2 on which no stream is open this long is asked to go.
+        /// An HTTP/2 connection without an open stream for this long is drained.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
         pub idle_timeout: Duration,
-        /// A stream whose client takes responses and answers none of them, neither ACK nor NACK, this long is closed. Envoy
-        /// may hold back the ACK of clusters until their endpoints came: keep it far above `ack_timeout`.
+        /// A stream is closed if its client takes responses but sends no ACK or NACK for this long. Envoy may hold back
+        /// the ACK of clusters until their endpoints arrive: keep this far above `ack_timeout`.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(10 * 60), effect = Connections)]
         pub unacked_timeout: Duration,
         /// HTTP/2 pings to clients.
         #[key(Nested, effect = Connections)]
         pub keepalive: Keepalive,
-        /// The largest request accepted, without the versions that a client says it holds.
+        /// The largest request accepted, without its `initial_resource_versions`.
         #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
         pub max_request_bytes: usize,
-        /// Incremental answers, removals included, are split below this size; a single larger resource still goes out
-        /// whole.
+        /// Delta responses, removals included, are split below this size; a single larger resource is sent whole.
         #[key(
             Size<1, MESSAGE>, default = MIB, effect = AtOnce,
             note = "but an answer that is being sent in parts goes on where it stands"
@@ -126,10 +126,10 @@ section! {
         /// Names that one stream may subscribe to, per type.
         #[key(Count<1, 100_000_000>, default = 100_000, effect = Connections)]
         pub max_names: usize,
-        /// Names that all streams, Fetches and polls of one connection may ask for together.
+        /// Names that all streams, Fetches and polls of one connection may request together.
         #[key(Count<1, 1_000_000_000>, default = 1_000_000, effect = Connections)]
         pub max_names_per_connection: usize,
-        /// Bytes of these names, with their spellings and locators, together.
+        /// Total bytes of these names, with their spellings and locators.
         #[key(Size<1, TIB>, default = 16 * MIB, effect = Connections)]
         pub max_subscription_bytes: usize,
         /// Streams that one connection may have open at a time.
@@ -138,54 +138,55 @@ section! {
         /// How many connections may be open.
         #[key(Beside)]
         pub limits: ConnectionLimits,
-        /// Bytes that requests may take together while they are not whole. Default: 256MiB, or a 16th of the memory of the
-        /// control group, or of the machine, if that is less.
+        /// Total bytes of requests that have not fully arrived. Default: 256MiB, or a 16th of the memory of the control
+        /// group, or of the machine, if that is less.
         #[key(Size<1, TIB>, default = budget() as usize, example = "256MiB", effect = Restart)]
         pub max_buffered_request_bytes: usize,
-        /// Such bytes on one connection. At least twice `max_request_bytes`, or no request is so large: while one comes, it
-        /// takes up to twice its length. More than a quarter of `max_buffered_request_bytes` is of no use.
+        /// Such bytes on one connection. Set it to at least twice `max_request_bytes`, or no request can be so large:
+        /// an arriving request takes up to twice its length. More than a quarter of `max_buffered_request_bytes` has no
+        /// use.
         #[key(Size<1, TIB>, default = 16 * MIB, effect = Restart)]
         pub max_buffered_request_bytes_per_connection: usize,
-        /// Bytes of `initial_resource_versions` of all clients that come back, until they have been compared with the
-        /// current resources. A wildcard client of 300,000 resources with names of 80 bytes says 30 MiB. A client that says
-        /// more is sent everything again, and is not told what has gone. One address, behind which a fleet may come back,
-        /// has half of it at most. Default: 512MiB, or an 8th of the memory.
+        /// Total bytes of `initial_resource_versions` of reconnecting clients, until they are compared with the current
+        /// resources. A wildcard client with 300,000 resources and 80-byte names sends 30 MiB. A client above the limit
+        /// gets everything again, but no removals. One address, behind which a fleet may reconnect, gets at most half.
+        /// Default: 512MiB, or an 8th of the memory.
         #[key(Size<1, TIB>, default = 2 * budget() as usize, example = "512MiB", effect = Restart)]
         pub max_initial_version_bytes: usize,
         /// Bytes of `initial_resource_versions` on one connection.
         #[key(Size<1, TIB>, default = 64 * MIB, effect = Restart)]
         pub max_initial_version_bytes_per_connection: usize,
-        /// Bytes that are kept in memory for messages of 16 KiB and more that are being sent; those that are sent to many
-        /// clients count once. Above it, and above four times the largest message, the connections that keep most are given
-        /// up. Default: 256MiB, or a 16th of the memory.
+        /// Memory for messages of 16 KiB and more that are being sent; a message to many clients counts once. Above it,
+        /// and above four times the largest message, the connections that hold most are closed. Default: 256MiB, or a
+        /// 16th of the memory.
         #[key(Size<1, TIB>, default = budget() as usize, example = "256MiB", effect = Restart)]
         pub max_unsent_bytes: usize,
-        /// The memory in use above which clients are turned away: resident memory without that which the allocator keeps
-        /// free. `refuse_above` is not above `close_above`.
+        /// Overload manager: limits of the memory in use. That is resident memory without what the allocator keeps
+        /// free. `refuse_above` must not exceed `close_above`.
         #[key(Nested, effect = Restart)]
         pub memory: Memory,
-        /// A client that reconnects says which versions it holds. true: names it asks for and holds at the current version
-        /// are not sent again. Some Envoy versions have lost the body by then and would wait for it in vain.
+        /// A client that reconnects reports the versions it holds. true: names that it requests and holds at the
+        /// current version are not resent. Some Envoy versions have lost the body by then and would wait for it in
+        /// vain.
         #[key(Flag, default = false, effect = Connections)]
         pub trust_initial_versions_for_explicit: bool,
-        /// Send a cluster's endpoints again right after the cluster changed, even if they did not: Envoy waits for
-        /// them.
+        /// Resend a cluster's endpoints right after the cluster changed, even if they did not: Envoy waits for them.
         #[key(Flag, default = true, effect = AtOnce, note = "for what the control plane sends from then on")]
         pub eds_repush_on_cds_change: bool,
-        /// Tell gRPC clients the errors that the control plane reports of single resources (`resource_errors`);
-        /// clients that do not know the field ignore it. false: only that a resource does not exist is told, as a removal.
+        /// Forward the control plane's errors of single resources to gRPC clients (`resource_errors`). Clients that do
+        /// not know the field ignore it. false: forward only that a resource does not exist, as a removal.
         #[key(Flag, default = true, effect = AtOnce, note = "for what the control plane sends from then on")]
         pub resource_errors: bool,
-        /// Serve Secrets (SDS) to clients that come over the network though nobody has authenticated them.
+        /// Serve Secrets (SDS) to clients on the network that are not authenticated.
         #[key(Flag, default = false, effect = Rights, note = "where it changes what their clients may have")]
         pub secrets_without_authentication: bool,
-        /// Serve Secrets to clients that come over loopback and have shown no certificate. false: set it where a proxy, a
-        /// tunnel or another container with this network connects for others. Unix sockets are always served.
+        /// Serve Secrets to loopback clients without a certificate. Set false where a proxy, a tunnel or another
+        /// container with this network connects for others. Unix sockets are always served.
         #[key(Flag, default = true, effect = Rights, note = "where it changes what their clients may have")]
         pub secrets_over_loopback: bool,
-        /// Types for which an empty first request asks for nothing, where it would otherwise ask for everything:
-        /// short names (lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds) or full type URLs. A `"*"` always asks for
-        /// everything, and so does an empty first request of another relay.
+        /// Types for which an empty first request subscribes to nothing instead of everything: short names (lds, rds,
+        /// srds, vhds, cds, eds, leds, sds, rtds, ecds) or full type URLs. A `"*"` always subscribes to everything, and
+        /// so does an empty first request of another relay.
         #[key(List<TypeName>, default = default_no_legacy_wildcard(), effect = Connections)]
         pub no_legacy_wildcard: BTreeSet<String>,
     }
@@ -195,12 +196,12 @@ section! {
     /// One place where clients connect; gRPC and REST-JSON share it.
     #[derive(Eq)]
     pub struct Listener {
-        /// IP:PORT; port 0 lets the system choose. Or unix:PATH, a Unix socket: a client that may open it, by its folder and
-        /// its mode (0660, less what the umask forbids), may connect, and is served Secrets.
+        /// IP:PORT; port 0 lets the system choose. Or unix:PATH, a Unix socket. Its folder and mode (0660 minus the
+        /// umask) decide which clients may connect. Those clients are served Secrets.
         #[key(Text, default = DEFAULT_ADDRESS)]
         pub address: ListenAddress,
-        /// TLS 1.2 and 1.3. Files are PEM, and followed while running: those of a listener are one set, which is put in
-        /// force for new connections when all of it can be used. docs/tls.md has an example. Default: cleartext.
+        /// TLS 1.2 and 1.3. Files are PEM, and read again when they change. The files of a listener are one set: new
+        /// connections use it once all of it is usable. docs/tls.md has an example. Default: cleartext.
         #[key(Optional<Nested>)]
         pub tls: Option<ListenerTls>,
     }

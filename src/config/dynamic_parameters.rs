@@ -20,21 +20,21 @@ section! {
     /// One rule: where the value of one key comes from.
     #[derive(Eq)]
     pub struct DynamicParameter {
-        /// The parameter. One rule for each.
+        /// Name of the parameter. One rule for each.
         #[key(Filled, required = "the parameter that is given", example = "env")]
         pub key: String,
-        /// node.id, node.cluster, node.user_agent_name, node.locality.region, .zone or .sub_zone, or node.metadata.PATH: keys
-        /// joined by dots, each leading into the value of the one before. Text is taken as it is, a number or a boolean as
-        /// JSON writes it (1, 0.5, true). An empty field of the node, null, lists, mappings, and values longer than
-        /// `downstream.max_name_bytes` count as absent. Or peer.spiffe_id: the SPIFFE ID of the client's certificate; what
-        /// comes from that a client cannot override: its locators have the same value, or are refused (PERMISSION_DENIED).
+        /// node.id, node.cluster, node.user_agent_name, node.locality.region, .zone or .sub_zone, or
+        /// node.metadata.PATH, a path of keys joined by dots. Text is used as is, a number or a boolean in JSON form
+        /// (1, 0.5, true). An empty field, null, lists, mappings, and values longer than `downstream.max_name_bytes`
+        /// count as absent. Or peer.spiffe_id: the SPIFFE ID of the client's certificate. A client cannot override a
+        /// parameter from it: its locators have the same value, or are refused (PERMISSION_DENIED).
         #[key(Text, required = "what it is taken from", example = "node.metadata.env")]
         pub from: NodeField,
-        /// A regular expression that the whole value has to match; the first group in parentheses is what is given. Default:
-        /// anything, and all of it.
+        /// Regular expression that the whole value must match; the parameter is its first capture group. Default: the
+        /// whole value.
         #[key(Optional<Text>, example = "\"(prod|canary)-.*\"")]
         pub pattern: Option<Pattern>,
-        /// Value that is given where the value is absent or does not match. Default: nothing, the key is absent then.
+        /// Parameter if the value is absent or does not match. Default: none.
         #[key(Optional<Text>, example = "prod")]
         pub default: Option<String>,
     }

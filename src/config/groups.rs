@@ -31,10 +31,11 @@ section! {
     /// The rules, and the group of clients that match none.
     #[check(check_rules)]
     pub struct Groups {
-        /// Clients that no rule matches: `own`, the group of the relay's own `node`, or `refuse` (PERMISSION_DENIED, REST 403).
+        /// Clients that match no rule: `own` puts them into the group of the relay's own `node`, `refuse` rejects them
+        /// (PERMISSION_DENIED, REST 403).
         #[key(OneOf, default = Unmatched::Own)]
         pub default: Unmatched,
-        /// Groups at a time, besides the relay's own. A client that needs one more is refused.
+        /// Groups at a time, besides the relay's own. A client that needs a further one is refused.
         #[key(Count<1, 100_000>, default = 1024)]
         pub max: usize,
         /// The first rule that matches decides. `deltafan check --config FILE --node FILE` shows the group of a node, and why.
@@ -50,26 +51,27 @@ impl Choice for Unmatched {
 section! {
     /// One rule, as it is written.
     struct WrittenRule {
-        /// Label of metrics: letters, digits, `-`, `_` and `.`, at most 63 of them. One rule for each.
+        /// Label of metrics: at most 63 letters, digits, `-`, `_` and `.`. One rule for each.
         #[key(RuleName, required = "a label for metrics", example = "edge")]
         name: String,
         /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower
-        /// case) or the SPIFFE ID of the client's certificate. Values are regular expressions for the whole value; a named
-        /// group `(?P<name>...)` is a value for `key` and `node`. Values longer than `downstream.max_name_bytes` match nothing.
+        /// case) or the SPIFFE ID of the client's certificate. Values are regular expressions for the whole field.
+        /// `key` and `node` may use a named group `(?P<name>...)`. Fields longer than `downstream.max_name_bytes` match
+        /// nothing.
         #[key(
             Conditions, name = "match", required = "which clients it takes, as in {node.id: \"edge-.*\"}",
             example = "{node.id: \"edge-(?P<region>[a-z]+)-.*\", peer.spiffe_id: \"spiffe://mesh/ns/edge/.*\"}"
         )]
         conditions: Vec<Condition>,
-        /// One group for each value of this text. ${name} stands for a named group in `match`, or for a field such as
-        /// ${node.id} or ${peer.spiffe_id}; what is absent is empty text. $$ is a dollar. Default: one group for the rule.
-        /// With `node: client` there is a group for each value and each identity that clients have proven, unless the text
-        /// holds a named group of a `peer.` pattern.
+        /// One group for each value of this text. ${name} is a named group in `match`, or a field such as ${node.id} or
+        /// ${peer.spiffe_id}; absent ones are empty text. $$ is a dollar sign. Default: one group for the rule. With
+        /// `node: client` each authenticated identity has its own group per value, unless the text holds a named group
+        /// of a `peer.` pattern.
         #[key(Optional<Text>, example = "\"${region}\"")]
         key: Option<String>,
-        /// Node that the control plane sees: id, cluster, locality and metadata, whose texts may hold values that are in
-        /// `key`; what is left out is as in the relay's own `node`. Or `client`: the node of one of the group's clients,
-        /// verbatim.
+        /// Node that the control plane sees: id, cluster, locality and metadata. Their texts may hold values that are
+        /// in `key`; omitted parts come from the relay's own `node`. Or `client`: the node of one of the group's
+        /// clients, verbatim.
         #[key(
             NodeOfGroup, required = "the node that the control plane sees, or `client`",
             example = "{id: \"edge-${region}\", cluster: edge, locality: {region: \"${region}\"}, metadata: {role: gateway}}"

@@ -69,7 +69,7 @@ section! {
     /// Its [`Display`](fmt::Display) is the effective configuration as YAML: every key with its value. Reading that again
     /// gives an equal value.
     pub struct Config {
-        /// Identity of the relay to the control plane.
+        /// Node of the relay, as the control plane sees it.
         #[key(Nested, effect = Restart)]
         pub node: Node,
         /// The origin of the resources, and how the relay talks to it.
@@ -78,28 +78,29 @@ section! {
         /// The side that clients see.
         #[key(Nested)]
         pub downstream: Downstream,
-        /// REST-JSON: POST /v3/discovery:clusters and the like, on the same listeners. The bounds of requests and of names
-        /// under `downstream` count here too.
+        /// REST-JSON: POST /v3/discovery:clusters and the like, on the same listeners. The limits on requests and names
+        /// under `downstream` apply here too.
         #[key(Nested)]
         pub rest: Rest,
-        /// For operators: /ready, /healthz and /metrics. Not for the open network, and apart from the listeners.
+        /// For operators: /ready, /healthz and /metrics. Separate from the listeners; do not expose it to the open
+        /// network.
         #[key(Nested, effect = Restart)]
         pub admin: Admin,
-        /// Bounds of what is remembered.
+        /// Limits of what is remembered.
         #[key(Nested)]
         pub cache: Cache,
-        /// The dynamic parameters of clients that send none themselves: one rule for each key. `deltafan check
-        /// --config FILE --node FILE` shows what a node would be given.
+        /// Dynamic parameters for clients that send none: one rule for each key. `deltafan check --config FILE --node
+        /// FILE` shows the parameters of a node.
         #[key(
             Each, default = Vec::new(), effect = Rights,
             note = "all of them: what a client is given follows from its node"
         )]
         pub dynamic_parameters: Vec<DynamicParameter>,
-        /// Permissions of clients. Connections that are open when the rules change are judged again.
+        /// Permissions of clients. Open connections are checked again when the rules change.
         #[key(Nested, effect = Rights, note = "where it changes what their clients may do")]
         pub authorization: Authorization,
-        /// Node groups: clients of one group share what the control plane answers for the group's node. Without rules there
-        /// is one group, of the relay's own `node`.
+        /// Node groups: clients of one group share the control plane's answers for the group's node. Without rules
+        /// there is one group, with the relay's own `node`.
         #[key(Nested, effect = Restart)]
         pub groups: Groups,
         /// Warm restart: resources are kept on disk, and served after a restart while the control plane is away.
@@ -122,9 +123,9 @@ section! {
         /// the memory.
         #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
         pub json_bytes: u64,
-        /// Files with the descriptors of types that resources hold and deltafan does not know: each a
-        /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or not.
-        /// Where one has a file that deltafan ships too, it takes the place of that. Default: none.
+        /// Files with descriptors of types in resources that deltafan does not know. Each is a
+        /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or
+        /// not. A file in it replaces the one that deltafan ships. Default: none.
         #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
         pub descriptor_sets: Vec<PathBuf>,
     }
@@ -134,16 +135,16 @@ section! {
     /// Limits of polls.
     #[derive(Copy, Eq)]
     pub struct PollLimits {
-        /// How long a request is held while nothing that it asks for has changed. Envoy gives up after its
-        /// `request_timeout`, of 1s by default; the hold is cut to that where the client sends
-        /// x-envoy-expected-rq-timeout-ms.
+        /// How long a request is held while nothing that it requests has changed. Envoy gives up after its
+        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is cut to fit
+        /// that.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(800), effect = Polls, note = "on any connection")]
         pub hold: Duration,
-        /// How long a connection over HTTP/1 may be without a request, and how long the head of a request may take. Longer
-        /// than the clients' `refresh_delay`, or each poll needs a connection of its own.
+        /// How long an HTTP/1 connection may be without a request, and how long the head of a request may take. Set it
+        /// above the clients' `refresh_delay`, or each poll needs a new connection.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
         pub idle_timeout: Duration,
-        /// Requests that are held at a time for one address; one more is answered with 429.
+        /// Requests held at a time for one address; further ones get 429.
         #[key(Count<1, 100_000_000>, default = 10_000, effect = Polls, note = "on any connection")]
         pub max_polls_per_peer: usize,
     }
@@ -156,9 +157,9 @@ section! {
         /// IP:PORT; port 0 lets the system choose.
         #[key(Text, default = DEFAULT_ADMIN_ADDRESS)]
         pub address: SocketAddr,
-        /// Host names by which browsers and scripts reach it, beside IP addresses, names without a dot, and those below
-        /// `.internal`, `.local`, `.localhost` and `.svc`: requests to another name are refused, because a page of another site
-        /// may make them. /ready, /healthz and /metrics are answered under any name.
+        /// Further host names under which browsers and scripts reach it. IP addresses, names without a dot, and names
+        /// below `.internal`, `.local`, `.localhost` and `.svc` always work. Requests to another name are refused,
+        /// because a page of another site may send them. /ready, /healthz and /metrics are answered under any name.
         #[key(List<Text>, default = Vec::new())]
         pub hosts: Vec<String>,
     }
@@ -175,14 +176,14 @@ section! {
         /// Removed names remembered per type, for clients that were slow or away.
         #[key(Count<1, 100_000_000>, default = 10_000, effect = AtOnce, note = "for each type with its next change")]
         pub tombstones: usize,
-        /// Views of types through dynamic parameters that clients choose, over all types together: one for each type and set
-        /// of parameters, and one for each way to ask for some names of a type with other parameters than for the rest. A
-        /// client that needs one more is refused with RESOURCE_EXHAUSTED, as is a stream with more than 16 sets for one
-        /// type. One address or identity has half of them at most, one connection a quarter.
+        /// Views by dynamic parameters that clients choose, over all types. Each type and set of parameters is one
+        /// view. So is each way to request some names of a type with other parameters than the rest. A client that
+        /// needs a further view is refused with RESOURCE_EXHAUSTED, as is a stream with more than 16 sets for one type.
+        /// One address or identity gets at most half of the views, one connection a quarter.
         #[key(Count<1, 1_000_000>, default = 4096, effect = AtOnce, note = "but sets in use stay")]
         pub max_parameter_sets: usize,
-        /// Budget of the last changes of resources, for `deltafan history`: about 300 bytes for each change, and the bodies that
-        /// were replaced. Of one resource 16 changes are kept at most. 0 turns it off.
+        /// Budget of the newest changes of resources, for `deltafan history`: about 300 bytes for each change, plus the
+        /// replaced bodies. At most 16 changes per resource are kept. 0 turns it off.
         #[key(Size<0, TIB>, default = 64 << 20, effect = Restart)]
         pub history_bytes: u64,
     }
@@ -271,10 +272,10 @@ section! {
     /// Resources on disk.
     #[derive(Eq)]
     pub struct Snapshot {
-        /// A folder for this relay alone, which is made if it is not there. Default: nothing is kept on disk.
+        /// Folder for this relay alone; created if it does not exist. Default: nothing is kept on disk.
         #[key(Optional<Text>, example = "/var/lib/deltafan")]
         pub path: Option<PathBuf>,
-        /// Whether Secrets are kept too. They are not encrypted: the file is for its owner alone (mode 0600).
+        /// Whether Secrets are kept too. They are not encrypted; only the owner can read the file (mode 0600).
         #[key(Flag, default = false)]
         pub secrets: bool,
         /// Whether a relay that has loaded resources is ready before its control plane has answered.

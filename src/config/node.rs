@@ -16,10 +16,10 @@ section! {
         /// Cluster of the relay's node.
         #[key(Filled, default = NAME.to_owned())]
         pub cluster: String,
-        /// Where the relay runs. Empty means: not told.
+        /// Where the relay runs. Empty parts are not sent.
         #[key(Nested)]
         pub locality: Locality,
-        /// Anything: text, numbers, true and false, null, lists and mappings.
+        /// Any values: text, numbers, true and false, null, lists and mappings.
         #[key(Anything, default = Map::new())]
         pub metadata: Map<String, Json>,
     }

@@ -17,39 +17,39 @@ section! {
     #[derive(Eq)]
     #[check(check)]
     pub struct Rollout {
-        /// Types whose changes are tried: short names or type URLs. Routes and the clusters that they lead to belong together,
-        /// as in [cds, lds, rds]. Default: none, all clients are sent each change at once.
+        /// Types whose changes are tried: short names or type URLs. List routes together with their clusters, as in
+        /// [cds, lds, rds]. Default: none, all clients get each change at once.
         #[key(List<TypeName>, default = Vec::new(), example = "[cds, lds, rds]")]
         pub types: Vec<String>,
-        /// Clients that try each change before all others. Default: nobody is named.
+        /// Clients that try each change before all others. Default: none.
         #[key(Optional<Nested>)]
         pub canaries: Option<Canaries>,
-        /// Share of the clients of a node group that are sent a change first, or after `canaries`, chosen by their node IDs.
-        /// Without `canaries` at least one client is.
+        /// Share of the clients of a node group that get a change first, or after `canaries`, chosen by their node IDs.
+        /// Without `canaries` at least one client does.
         #[key(Text, default = Percent::of(5))]
         pub share: Percent,
-        /// Instead of `share`: such shares one after the other, for a `window` each.
+        /// Instead of `share`: several shares in turn, for one `window` each.
         #[key(List<Text>, default = Vec::new(), example = "[5%, 25%, 100%]")]
         pub steps: Vec<Percent>,
-        /// Secret that chooses the canaries: at least 16 random bytes, the same file at all replicas. Without it each start
-        /// draws one, so that replicas choose different clients.
+        /// Secret that chooses the canaries: at least 16 random bytes, the same file at all replicas. Without it each
+        /// start makes a new one, so replicas choose different clients.
         #[key(Optional<Text>, example = "./canaries.key")]
         pub key_file: Option<PathBuf>,
-        /// How long each step of a trial lasts before it spreads. 0s: no trials, only `max_removed` and orders hold
-        /// changes.
+        /// How long each step of a trial lasts. 0s: no trials; only `max_removed` and orders hold changes.
         #[key(Time<0, 86_400_000>, default = Duration::from_secs(30))]
         pub window: Duration,
-        /// Share of the answers to a change that may be rejections (NACKs). With more of them the change is held: all other
+        /// Share of the answers to a change that may be rejections (NACKs). Above it the change is held: all other
         /// clients keep the last good resources.
         #[key(Text, default = Percent::of(10))]
         pub threshold: Percent,
-        /// Share of a type's resources, of at least 5, that the changes of one trial may remove. With more of them the change is held
-        /// before any client is sent it, until an operator decides or resources come back. Default: no limit.
+        /// Share of a type's resources that one trial may remove; types with fewer than 5 are exempt. Above it the
+        /// change is held before any client gets it, until an operator decides or resources come back. Default: no
+        /// limit.
         #[key(Optional<Text>, example = "40%")]
         pub max_removed: Option<Percent>,
-        /// Whether the control plane is told of changes that are held: `nack` sends it a NACK of each type, once per stream, with
-        /// the names, versions and texts of the rejections, in which its log and metrics show them; `none` tells it nothing. Has no
-        /// effect with a directory.
+        /// How the control plane learns of held changes. `nack` sends it a NACK of each type, once per stream, with the
+        /// names, versions and texts of the rejections, for its log and metrics. `none` sends nothing. Has no effect
+        /// with a directory.
         #[key(OneOf, default = HoldReport::None)]
         pub report: HoldReport,
     }
@@ -59,8 +59,8 @@ section! {
     /// Named canaries.
     #[derive(Eq)]
     pub struct Canaries {
-        /// All of these must match, as in `groups.rules`. Anybody can claim a `node.` value: where clients are not trusted, match
-        /// what they prove, as `peer.spiffe_id`.
+        /// All of these must match, as in `groups.rules`. Any client can claim a `node.` value. If clients are not
+        /// trusted, match their certificates, as with `peer.spiffe_id`.
         #[key(
             Conditions, name = "match", required = "which clients it takes, as in {node.id: \"canary-.*\"}",
             example = "{node.id: \"canary-.*\"}"

@@ -16,16 +16,16 @@ section! {
     /// Connections that are open at a time. No address and no identity can take all there are.
     #[derive(Copy, Eq)]
     pub struct ConnectionLimits {
-        /// Connections that may be open at a time, on all listeners together; one more is closed before anything is read.
-        /// Default: what the hard limit of descriptors allows, less 256, at most 1000000.
+        /// Open connections at a time, on all listeners together; further ones are closed before anything is read.
+        /// Default: the hard limit of file descriptors minus 256, at most 1000000.
         #[key(Count<1, 100_000_000>, default = descriptors(), example = "1000000", effect = Restart)]
         pub max_connections: usize,
-        /// Connections from one address, be it of a NAT gateway, a load balancer or this machine; all Unix sockets count as
-        /// one. Default: half of `max_connections`.
+        /// Connections from one address, even that of a NAT gateway, a load balancer or this machine. All Unix sockets
+        /// count as one. Default: half of `max_connections`.
         #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
         pub max_connections_per_address: usize,
-        /// Connections of one identity, which is the SPIFFE ID, or else the subject, of the certificate that clients show; a
-        /// fleet may share one. Default: half of `max_connections`.
+        /// Connections of one identity: the SPIFFE ID, or else the subject, of the client certificate. A fleet may
+        /// share one. Default: half of `max_connections`.
         #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
         pub max_connections_per_identity: usize,
     }
@@ -36,12 +36,12 @@ section! {
     #[derive(Copy, Eq)]
     #[check(check_watermarks)]
     pub struct Memory {
-        /// New connections and streams are refused, and the relay is not ready; those that are open go on. 0: they are not.
+        /// Above this, new connections and streams are refused, and the relay is not ready; open ones go on. 0: off.
         /// Default: 80 % of what the control group, or the machine, has.
         #[key(Size<0, TIB>, default = percent(80), example = "1600MiB")]
         pub refuse_above: u64,
-        /// Connections are closed one after the other, first those that take nothing. 0: they are not. Default: 90 % of what
-        /// the control group, or the machine, has.
+        /// Above this, connections are closed, those that use most memory first. 0: off. Default: 90 % of what the
+        /// control group, or the machine, has.
         #[key(Size<0, TIB>, default = percent(90), example = "1800MiB")]
         pub close_above: u64,
     }

@@ -15,7 +15,7 @@ section! {
     /// TLS of a listener. All paths are absolute.
     #[derive(Eq)]
     pub struct ListenerTls {
-        /// The listener's certificate, then those that lead to its authority.
+        /// The listener's certificate, followed by its intermediates.
         #[key(Text, required = "the file of its certificate (PEM)", example = "relay.pem")]
         pub cert_file: PathBuf,
         /// The private key of the certificate.
@@ -67,21 +67,20 @@ impl Section for Option<ClientAuthorities> {
 section! {
     /// The keys of [`TlsOptions`].
     pub(super) struct TlsKeys {
-        /// The authorities that the control plane's certificate must lead to. Default: those of the system.
+        /// CA certificates that the control plane's certificate must chain to. Default: those of the system.
         #[key(Optional<Text>, example = "ca.pem")]
         ca_file: Option<PathBuf>,
-        /// Certificate that the relay shows when it is asked for one, then those that lead to its authority. Not without
-        /// `key_file`.
+        /// Client certificate of the relay, sent on request, followed by its intermediates. Needs `key_file`.
         #[key(Optional<Text>, example = "relay.pem")]
         cert_file: Option<PathBuf>,
-        /// The private key of the certificate. Not without `cert_file`.
+        /// Private key of the certificate. Needs `cert_file`.
         #[key(Optional<Text>, example = "relay.key")]
         key_file: Option<PathBuf>,
-        /// Certificates that are not accepted any more, as their authorities list them.
+        /// Revoked certificates: the revocation lists (CRLs) of their authorities.
         #[key(Optional<Text>, example = "revoked.pem")]
         crl_file: Option<PathBuf>,
-        /// Identity that the certificate must be for, among its subject alternative names: a name, an address, or a SPIFFE
-        /// ID (`spiffe://TRUST_DOMAIN/PATH`). Default: the host of the URI.
+        /// Identity that a subject alternative name of the certificate must match: a DNS name, an IP address, or a
+        /// SPIFFE ID (`spiffe://TRUST_DOMAIN/PATH`). Default: the host of the URI.
         #[key(Optional<Text>, example = "control-plane")]
         server_name: Option<ServerIdentity>,
     }

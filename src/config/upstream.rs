@@ -28,42 +28,44 @@ section! {
         /// The largest response accepted.
         #[key(Size<1, MESSAGE>, default = 256 << 20)]
         pub max_response_bytes: usize,
-        /// Changes of the subscription are collected this long and sent as one request, or as several this far apart where
-        /// there are more than 500 names or 16 KiB of them; 0s sends each at once.
+        /// Subscription changes are collected for this long and sent as one request. More than 500 names or 16 KiB go
+        /// out as several requests, this far apart. 0s sends each change at once.
         #[key(Time<0, 10>, default = Duration::from_millis(10))]
         pub request_interval: Duration,
-        /// How long a name that no client wants any more stays subscribed, so that a client that comes back finds it. Less would lose
-        /// removals where a relay asks a relay.
+        /// How long a name that no client requests any more stays subscribed, for clients that come back. Below 1s a
+        /// relay behind this one could miss removals.
         #[key(Time<SECOND, DAY>, default = Duration::from_secs(60))]
         pub unsubscribe_linger: Duration,
-        /// How many such names there may be; past that the oldest are let go early, so that clients that come and go with
-        /// names of their own do not grow the subscription without bound.
+        /// Limit of such names. Above it the oldest are unsubscribed early, so that clients that come and go with new
+        /// names cannot grow the subscription without bound.
         #[key(Count<0, 100_000_000>, default = 100_000)]
         pub max_lingering_names: usize,
-        /// Ask for the endpoints of a new EDS cluster before a client does, so that they are there, or on their way, when it does.
-        /// They are let go after `unsubscribe_linger`, and no sooner than after 5s, if no client asks for them. false: for control planes
-        /// to which each name costs, and for java-control-plane by state of the world, which then answers no name of the list if it
-        /// lacks one.
+        /// Subscribe to the endpoints of a new EDS cluster before a client does, so that they arrive early. If no
+        /// client requests them, they are unsubscribed after `unsubscribe_linger`, but not within 5s. Set false for
+        /// control planes where each name is costly. Set it also for java-control-plane by state of the world: if that
+        /// lacks one name of the list, it answers none.
         #[key(Flag, default = true, effect = AtOnce, note = "for clusters that come from then on")]
         pub prefetch_endpoints: bool,
-        /// How long /ready and gRPC health wait for the first answer of the control plane once something is asked of it: an
-        /// empty relay must not take the place of one that has resources. 0s: a relay is ready once it is connected.
+        /// How long /ready and gRPC health wait for the control plane's first answer, once something is requested. An
+        /// empty relay must not take the place of one that has resources. 0s: ready once connected.
         #[key(Time<0, MONTH>, default = Duration::from_secs(24 * 60 * 60))]
         pub ready_wait: Duration,
-        /// How names are asked for that clients want with dynamic parameters: `native` by resource locators;
-        /// `plain` by the name alone, for control planes that send every variant of a name and know no locators.
+        /// How names with dynamic parameters are requested: `native` by resource locators; `plain` by the name alone,
+        /// for control planes that send every variant of a name and do not support locators.
         #[key(OneOf, default = Locators::Native)]
         pub locators: Locators,
-        /// Waits between attempts to connect: they grow from `initial` to `max`, with jitter. `initial` is never above `max`.
+        /// Waits between attempts to connect grow from `initial` to `max`, with jitter. `initial` must not exceed
+        /// `max`.
         #[key(Nested)]
         pub backoff: Backoff,
-        /// When another one of `servers` is used. Has no effect with one server.
+        /// When the relay uses another one of `servers`. Has no effect with one server.
         #[key(Nested)]
         pub failover: Failover,
-        /// How a control plane that is gone is noticed. TCP finds a dead connection in 30s by itself. One that sends nothing for 30s
-        /// though something is asked of it has to answer a gRPC health check, in whatever way, within `timeout`. A state-of-the-world
-        /// client that may hold what it asks for waits so long for names that are left unanswered: 30s and `timeout`, no less than
-        /// 40s, and `downstream.cold_deadline`; and no less than three times the last.
+        /// How the relay detects a dead control plane. TCP finds a dead connection within 30s. A control plane that
+        /// owes an answer and sends nothing for 30s must answer a gRPC health check, in any way, within `timeout`. A
+        /// state-of-the-world client that may hold what it requests also waits for unanswered names. It waits 30s plus
+        /// `timeout`, at least 40s, plus `downstream.cold_deadline`. The sum is at least three times
+        /// `downstream.cold_deadline`.
         #[key(Nested)]
         pub keepalive: UpstreamKeepalive,
     }
@@ -77,7 +79,7 @@ section! {
         /// The first wait is at most this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(500))]
         pub initial: Duration,
-        /// No wait is longer; none is above 4s after a refused connection.
+        /// No wait is longer. After a refused connection none is above 4s.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30))]
         pub max: Duration,
     }
@@ -91,16 +93,16 @@ section! {
     /// When another control plane is used.
     #[derive(Copy, Eq)]
     pub struct Failover {
-        /// A control plane that has not answered for so long is left for the next one in the list, and after the last the
-        /// first: one that cannot be reached, one that ends the stream, and one that says nothing though asked. No wait
-        /// between two attempts to connect is longer.
+        /// If the control plane has not answered for this long, the relay uses the next one in the list; after the
+        /// last, the first. This covers a control plane that is unreachable, ends the stream, or does not answer a
+        /// request. No wait between two attempts to connect is longer.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
         pub after: Duration,
-        /// An earlier one in the list that has answered for so long is used again.
+        /// The relay returns to an earlier one in the list that has answered for this long.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(30))]
         pub return_after: Duration,
-        /// Whether equal contents have equal versions at all of them, and equal versions mean equal contents. If so, the
-        /// versions of one are offered to the next, which then sends what differs and no more.
+        /// Whether equal contents have equal versions at all servers, and the reverse. If so, the relay sends the
+        /// versions of one to the next, which then sends only what differs.
         #[key(Flag, default = false)]
         pub same_versions: bool,
     }
@@ -110,8 +112,8 @@ section! {
     /// Signs of life that are asked of a control plane.
     #[derive(Copy, Eq)]
     pub struct UpstreamKeepalive {
-        /// A connection that is silent this long is pinged by HTTP/2. Servers of gRPC, unless they are set up otherwise, end connections that are
-        /// pinged more often than every 5m: the log then speaks of too_many_pings, or of a broken pipe.
+        /// A connection that is silent this long gets an HTTP/2 ping. By default gRPC servers close connections that
+        /// are pinged more often than every 5m: the log then says too_many_pings or broken pipe.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(6 * 60))]
         pub interval: Duration,
         /// How long the answer to a ping, or to a health check, may take.
@@ -131,7 +133,8 @@ pub enum Source {
 section! {
     /// The keys of a [`Source`], of which one stands in a file.
     pub(super) struct SourceKeys {
-        /// One of `servers` and `directory` is mandatory. Control planes, in order of preference: the first one that answers is used.
+        /// Set either `servers` or `directory`. Control planes, in order of preference: the first one that answers is
+        /// used.
         #[key(Optional<Each>)]
         servers: Option<NonEmpty<Server>>,
         /// Instead of `servers`: a directory of resource files, watched.
@@ -193,11 +196,11 @@ section! {
         /// `http://HOST:PORT`, cleartext HTTP/2, or `https://HOST:PORT`, HTTP/2 over TLS 1.2 or 1.3.
         #[key(Text, required = "http://HOST:PORT or https://HOST:PORT")]
         pub uri: ServerUri,
-        /// How it is asked: `delta` by incremental xDS, `sotw` by state of the world, `auto` by delta, and by state of the world
-        /// on connections on which it does not implement delta (UNIMPLEMENTED) or resets each delta stream.
+        /// Protocol: `delta` (incremental xDS), `sotw` (state of the world) or `auto`. `auto` is delta, but state of
+        /// the world on connections where delta is UNIMPLEMENTED or each delta stream is reset.
         #[key(OneOf, default = ServerProtocol::Auto)]
         pub protocol: ServerProtocol,
-        /// With `https://` only. All files are PEM, and read again when they change: the next connection uses the new ones.
+        /// Only with `https://`. All files are PEM. Changed files are read again, and used by the next connection.
         #[key(Optional<Nested>)]
         pub tls: Option<TlsOptions>,
     }

@@ -10,17 +10,16 @@ use crate::config::schema::{self, Effect, Entries, Key, Printed, Section as _, S
 const WIDTH: usize = 120;
 
 const HEAD: &str = "\
-# Every key deltafan knows, with its default. Only `upstream` has to be written; what is left out has the value shown.
+# Every key of deltafan, with its default. Only `upstream` is required; a key that you leave out has the value shown.
 #
-# Durations: a number and ms, s, m or h, down to a millisecond (300ms, 20s, 1.5h). A number without unit is an error.
+# Durations: a number with ms, s, m or h, down to a millisecond (300ms, 20s, 1.5h). A number without unit is an error.
 # Sizes: KiB, MiB, GiB, or plain bytes. Ranges include both ends. Relative paths start from the folder of this file.
 # YAML aliases, tags and a second document are refused, as are unknown keys, keys set twice and files above 1 MiB.
 #
 #   deltafan check --config FILE      prints the configuration in effect
 #
-# The file is read again while the relay runs, when it changes and with SIGHUP; docs/configure.md says which keys take
-# effect then, and which with the next start. This page follows from the declarations in src/config.
-# Pages named docs/… are in the repository of deltafan, in that folder.
+# The relay reads the file again when it changes, and on SIGHUP. docs/configure.md says which keys take effect then, and
+# which at the next start. This page is generated from src/config. The docs/ folder is in deltafan's repository.
 ";
 
 /// Text of `config/reference.yaml`: every key with its help, range and default. `example` is a configuration with the
