@@ -10,6 +10,7 @@ use deltafan_test_support::fixture::{Client, Fixture, url};
 use crate::dp::locate;
 
 mod brake;
+mod holds;
 mod orders;
 mod proof;
 mod reports;

@@ -273,7 +273,10 @@ impl Rollout {
             }
             if waits && !is_repeated || !waits && is_waiting && is_meant {
                 // A change on trial stays so, unless the stable track has moved on: then it is compared again.
-                if let Some(trial) = state.trial.as_mut().filter(|_| !waits) {
+                let is_same = |of: &Candidate| of.digest == track_ops::given(op);
+                if let Some(trial) = state.trial.as_mut().filter(|_| !waits)
+                    && !trial.get(&place).is_some_and(is_same)
+                {
                     trial.remove(&place);
                 }
                 state.waiting.entry(key.clone()).or_default().insert(name.clone(), track_ops::given(op));
@@ -323,7 +326,7 @@ impl Rollout {
         let has_trials = !self.settings.window.is_zero();
         let suspects = if has_trials { trial.suspects(self.settings.threshold) } else { BTreeSet::new() };
         if !suspects.is_empty() {
-            let taken_back = trial.take_back(suspects.iter().cloned().collect(), at);
+            let taken_back = trial.take_back(trial.lost_on_hold(&suspects), at);
             trial.hold(suspects, at.now);
             self.begin_hold(state, at.now);
             return taken_back;
@@ -350,6 +353,12 @@ impl Rollout {
     fn decide_on_hold(&self, state: &mut RolloutState, at: &Moment<'_>) -> Vec<Move> {
         if let Some(trial) = &mut state.trial {
             trial.forget_accepted(self.settings.threshold);
+            let late = trial.late_suspects(self.settings.threshold);
+            if !late.is_empty() {
+                let taken_back = trial.take_back(trial.lost_on_hold(&late), at);
+                trial.hold(late, at.now);
+                return taken_back;
+            }
         }
         let changed = state.changed_on_hold();
         let Some(trial) = &mut state.trial else { return Vec::new() };
@@ -388,6 +397,7 @@ impl Rollout {
         }
         let mut trial = Trial::new(at.now + self.settings.window, state.step_from(0).unwrap_or_default());
         let (mut moves, mut later, mut braked) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let none = Arc::default();
         let are_gone = !state.canaries.is_empty() && state.canaries.iter().all(|streams| *streams == 0);
         let step = Track::Canary(trial.step);
         let asked = step..=if are_gone { Track::Stable } else { step };
@@ -424,7 +434,7 @@ impl Rollout {
                 let candidate = retained.cloned().unwrap_or_else(|| {
                     let reach = Reach::of(name, canary, origin);
                     let is_asked = (at.asks)(&key, name, reach, asked.clone());
-                    let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
+                    let verdicts = Arc::clone(older.map_or(&none, |older| &older.verdicts));
                     Candidate { digest, sent_at: Some(at.clock), reach, is_asked, verdicts }
                 });
                 trial.insert(place, candidate, origin);

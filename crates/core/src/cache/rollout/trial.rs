@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
+
 use super::super::Generation;
 use super::super::parameter_view::Track;
 use super::super::position::Class;
@@ -92,9 +94,15 @@ impl Response<'_> {
             Protocol::Sotw => update.is_full_state() && *class == Class::Both,
             Protocol::Delta => {
                 let has_all = *class == Class::Both || !update.has_removals();
-                self.is_accepted && has_all && !update.is_partial()
+                self.is_accepted && has_all && !update.is_partial() && update.removed_to.is_none()
             }
         }
+    }
+
+    /// Whether it has one resource, or must have all.
+    fn is_single(&self) -> bool {
+        let (given, _, removed) = self.update.contents(self.class);
+        self.update.is_full_state() || given.len() + removed.len() == 1
     }
 
     /// Tells whether a candidate is in it.
@@ -175,6 +183,7 @@ impl Trial {
             return;
         }
         let mut suspects: Vec<_> = sent.filter(|(.., of)| !of.verdicts.has_accepted(voter)).collect();
+        let is_alone = is_newest && suspects.len() == 1 && response.is_single();
         let words = Rejection::new(text);
         if suspects.iter().any(|(.., of)| of.digest.is_some()) {
             // A removal has no content that could be invalid, and one that changes nothing for a client is never answered again.
@@ -185,7 +194,6 @@ impl Trial {
                 |(key, name): (&StoreKey, &Name)| hold.tested.contains(&(key.clone(), name.clone()));
             hold.is_rejected |= suspects.iter().any(|(key, name, _)| is_tested((key, name)));
         }
-        let is_alone = is_newest && suspects.len() == 1;
         let (named, others): (Vec<_>, Vec<_>) =
             suspects.into_iter().partition(|(_, name, _)| words.mentions(name.as_str()));
         let names_some = !named.is_empty();
@@ -264,34 +272,46 @@ impl Trial {
     /// Takes changes off the hold that canaries have accepted since.
     pub(super) fn forget_accepted(&mut self, threshold: f64) {
         let Some(mut hold) = self.hold.take() else { return };
-        hold.held.retain(|place| hold.is_braked || self.is_suspect(place, threshold));
+        if !hold.is_braked {
+            hold.held = self.suspects_of(&hold.held, threshold);
+        }
         self.hold = Some(hold);
     }
 
-    fn is_suspect(&self, place: &Place, threshold: f64) -> bool {
-        self.get(place).is_some_and(|candidate| candidate.verdicts.is_suspect(threshold))
+    fn suspects_of(&self, places: &BTreeSet<Place>, threshold: f64) -> BTreeSet<Place> {
+        let mut is_suspect = suspicion(threshold);
+        let mut of = |place: &Place| self.get(place).is_some_and(|candidate| is_suspect(&candidate.verdicts));
+        places.iter().filter(|place| of(place)).cloned().collect()
     }
 
     pub(super) fn suspects(&self, threshold: f64) -> BTreeSet<Place> {
-        // Many changes share one record.
-        let mut last: Option<(&Arc<Verdicts>, bool)> = None;
-        let mut is_suspect = |verdicts| match last {
-            Some((other, is)) if Arc::ptr_eq(other, verdicts) => is,
-            _ => {
-                let is = verdicts.is_suspect(threshold);
-                last = Some((verdicts, is));
-                is
-            }
-        };
+        let mut is_suspect = suspicion(threshold);
         let suspects = self.all().filter(|(.., candidate)| is_suspect(&candidate.verdicts));
         suspects.map(|(key, name, _)| (key.clone(), name.clone())).collect()
     }
 
-    /// Holds these changes.
-    pub(super) fn hold(&mut self, held: BTreeSet<Place>, now: Instant) {
+    /// Suspects beside those that are held: their rejections came later.
+    pub(super) fn late_suspects(&self, threshold: f64) -> BTreeSet<Place> {
+        let Some(hold) = self.hold.as_ref().filter(|hold| !hold.is_braked) else { return BTreeSet::new() };
+        let mut suspects = self.suspects(threshold);
+        suspects.retain(|place| !hold.held.contains(place));
+        suspects
+    }
+
+    /// Changes that canaries lose when these are held: removals too, as an earlier route may need a removed cluster.
+    pub(super) fn lost_on_hold(&self, held: &BTreeSet<Place>) -> Vec<Place> {
+        let lost = self.all().map(|(key, name, of)| ((key.clone(), name.clone()), of.digest.is_none()));
+        lost.filter(|(place, is_removal)| *is_removal || held.contains(place))
+            .map(|(place, _)| place)
+            .collect()
+    }
+
+    /// Holds these changes, beside those that are held.
+    pub(super) fn hold(&mut self, suspects: BTreeSet<Place>, now: Instant) {
+        let mut hold = self.hold.take().unwrap_or_else(|| Hold::new(now));
         let verdicts = |place: &Place| self.get(place).map(|candidate| &candidate.verdicts);
-        let mut hold = Hold::new(now);
-        let unproven = held.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
+        let unproven =
+            suspects.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
         let (mut named, mut others): (Vec<_>, Vec<_>) =
             unproven.cloned().partition(|place| verdicts(place).is_some_and(|of| !of.texts().is_empty()));
         if named.is_empty() || others.is_empty() {
@@ -299,7 +319,7 @@ impl Trial {
             others = named.split_off(named.len() / 2);
         }
         hold.push(named, others);
-        hold.held = held;
+        hold.held.extend(suspects);
         self.hold = Some(hold);
     }
 
@@ -332,7 +352,7 @@ impl Trial {
     ) -> Step {
         let Some(mut hold) = self.hold.take() else { return Step::Wait };
         let tested = hold.tested.len();
-        hold.tested.retain(|place| self.is_suspect(place, threshold));
+        hold.tested = self.suspects_of(&hold.tested, threshold);
         let step = if hold.is_rejected && !hold.tested.is_empty() {
             let rejected = std::mem::take(&mut hold.tested);
             let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
@@ -419,6 +439,12 @@ impl Trial {
              canaries are alive, or run `deltafan rollout release`"
         );
     }
+}
+
+/// Tells whether verdicts make their change suspect. Many changes share one record.
+fn suspicion<'a>(threshold: f64) -> impl FnMut(&'a Arc<Verdicts>) -> bool {
+    let mut known: HashMap<*const Verdicts, bool> = HashMap::default();
+    move |verdicts| *known.entry(Arc::as_ptr(verdicts)).or_insert_with(|| verdicts.is_suspect(threshold))
 }
 
 fn by_store(places: Vec<Place>) -> BTreeMap<StoreKey, Vec<Name>> {
