@@ -77,13 +77,13 @@ impl FromStr for AdminAddress {
 #[error("{0}")]
 pub(super) struct Missing(pub(super) String);
 
+/// Answer that is no error yet: the caller may expect it.
 #[derive(Debug)]
-pub(super) enum Answer {
+enum Answer {
     /// 200.
     Found(Bytes),
     /// The relay is not ready, with its reason.
     Unavailable(String),
-    Missing,
     /// No such page: the relay is older than this command.
     NoSuchPage,
 }
@@ -109,23 +109,6 @@ impl AdminClient {
         &self.address
     }
 
-    /// Fetches a page.
-    pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Answer> {
-        self.send(Method::GET, path).await
-    }
-
-    /// Gives an order, and returns the relay's JSON.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Self::get`]. [`Missing`] if there is nothing to decide on.
-    pub(super) async fn post(&mut self, path: &str) -> anyhow::Result<Json> {
-        match self.send(Method::POST, path).await? {
-            Answer::Found(document) => self.parse(path, &document),
-            other => Err(self.unexpected(path, &other)),
-        }
-    }
-
     async fn send(&mut self, method: Method, path: &str) -> anyhow::Result<Answer> {
         let Self { address, patience, .. } = self;
         let (address, patience) = (address.clone(), *patience);
@@ -138,15 +121,16 @@ impl AdminClient {
         if status == StatusCode::OK {
             return Ok(Answer::Found(body));
         }
-        let words = in_one_line(&body);
+        let (words, is_order) = (in_one_line(&body), method == Method::POST);
         match status {
             StatusCode::SERVICE_UNAVAILABLE => Ok(Answer::Unavailable(words)),
             StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),
             StatusCode::NOT_FOUND if words.starts_with(NO_PAGE) => Ok(Answer::NoSuchPage),
-            StatusCode::METHOD_NOT_ALLOWED if method == Method::POST => Ok(Answer::NoSuchPage),
-            StatusCode::NOT_FOUND if method == Method::POST && words != NO_PATH => Err(Missing(words).into()),
-            StatusCode::NOT_FOUND if words.starts_with(NO_CLIENT) => Ok(Answer::Missing),
-            StatusCode::NOT_FOUND if words.starts_with(NO_HISTORY) => Err(Missing(words).into()),
+            StatusCode::METHOD_NOT_ALLOWED if is_order => Ok(Answer::NoSuchPage),
+            StatusCode::NOT_FOUND if is_order && words != NO_PATH => Err(Missing(words).into()),
+            StatusCode::NOT_FOUND if [NO_CLIENT, NO_HISTORY].iter().any(|no| words.starts_with(no)) => {
+                Err(Missing(words).into())
+            }
             StatusCode::NOT_FOUND => bail!(
                 "{} does not exist: this is no admin address of a relay, maybe one of its xDS listeners; use the port of \
                  `admin.address` (15000 by default)",
@@ -168,51 +152,59 @@ impl AdminClient {
         Ok((status, body.to_bytes()))
     }
 
-    /// Fetches JSON. `None` if the relay has no such client.
-    pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Option<Json>> {
-        match self.get(path).await? {
-            Answer::Found(document) => self.parse(path, &document).map(Some),
-            Answer::Missing => Ok(None),
-            other => Err(self.unexpected(path, &other)),
-        }
+    /// Fetches JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] if the relay has no such client or history.
+    pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Json> {
+        let answer = self.send(Method::GET, path).await?;
+        self.parse(path, answer)
     }
 
     /// Fetches JSON; `null` if the relay is too old to have it.
     pub(super) async fn json_or_null(&mut self, path: &str) -> anyhow::Result<Json> {
-        match self.get(path).await? {
-            Answer::Found(document) => self.parse(path, &document),
-            Answer::Missing | Answer::NoSuchPage => Ok(Json::Null),
-            other @ Answer::Unavailable(_) => Err(self.unexpected(path, &other)),
+        match self.send(Method::GET, path).await? {
+            Answer::NoSuchPage => Ok(Json::Null),
+            answer => self.parse(path, answer),
         }
+    }
+
+    /// Gives an order, and returns the relay's JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] if there is nothing to decide on.
+    pub(super) async fn post(&mut self, path: &str) -> anyhow::Result<Json> {
+        let answer = self.send(Method::POST, path).await?;
+        self.parse(path, answer)
     }
 
     /// Fetches a text.
     pub(super) async fn text(&mut self, path: &str) -> anyhow::Result<String> {
-        match self.get(path).await? {
-            Answer::Found(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-            other => Err(self.unexpected(path, &other)),
-        }
+        let answer = self.send(Method::GET, path).await?;
+        Ok(String::from_utf8_lossy(&self.found(path, answer)?).into_owned())
     }
 
     /// Returns the relay's reason if clients should not be sent to it.
     pub(super) async fn ready(&mut self) -> anyhow::Result<Result<(), String>> {
-        match self.get("/ready").await? {
-            Answer::Found(_) => Ok(Ok(())),
+        match self.send(Method::GET, "/ready").await? {
             Answer::Unavailable(reason) => Ok(Err(reason)),
-            other => Err(self.unexpected("/ready", &other)),
+            answer => self.found("/ready", answer).map(|_| Ok(())),
         }
     }
 
-    fn parse(&self, path: &str, document: &[u8]) -> anyhow::Result<Json> {
+    fn parse(&self, path: &str, answer: Answer) -> anyhow::Result<Json> {
         let page = || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
-        serde_json::from_slice(document).with_context(page)
+        serde_json::from_slice(&self.found(path, answer)?).with_context(page)
     }
 
-    fn unexpected(&self, path: &str, answer: &Answer) -> anyhow::Error {
+    fn found(&self, path: &str, answer: Answer) -> anyhow::Result<Bytes> {
         let (address, page) = (&self.address, path.split('?').next().unwrap_or_default());
         match answer {
-            Answer::Unavailable(words) => anyhow!("{address}{page} answered 503: {words}"),
-            Answer::Found(_) | Answer::Missing | Answer::NoSuchPage => anyhow!(
+            Answer::Found(body) => Ok(body),
+            Answer::Unavailable(words) => bail!("{address}{page} answered 503: {words}"),
+            Answer::NoSuchPage => bail!(
                 "the relay at {address} has no {page}: it is older than this command; use the `deltafan` that it was \
                  started with"
             ),

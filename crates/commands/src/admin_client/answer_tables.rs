@@ -49,7 +49,7 @@ fn age_of(field: &Json) -> String {
     field.as_f64().map_or_else(|| "-".to_owned(), age)
 }
 
-fn joined(list: &Json, between: &str) -> String {
+pub(super) fn joined(list: &Json, between: &str) -> String {
     items(list).iter().map(text).collect::<Vec<_>>().join(between)
 }
 

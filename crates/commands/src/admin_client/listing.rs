@@ -1,35 +1,25 @@
 //! Questions and orders for one relay: filters, joined pages, and the forms of a report.
 
-use std::borrow::Cow;
-
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::{AdminClient, Missing};
 use super::answer_tables::{clients, history, nacks, one_client, order, resources, rollout};
-use super::status_command::{Status, status};
+use super::status_command::{status, status_table};
 
 const PAGE: usize = 1_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listing {
-    /// Streams and held polls.
-    Clients,
-    /// Newest rejection of each client and type.
-    Nacks,
-    /// Names of which the control plane has said something.
-    Resources,
-}
+/// A list of the relay: the key of its entries, which is also its path, and its table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listing(&'static str, Table);
 
 impl Listing {
-    /// Key of its entries; also their name and path.
-    pub(super) const fn entries(self) -> &'static str {
-        match self {
-            Self::Clients => "clients",
-            Self::Nacks => "nacks",
-            Self::Resources => "resources",
-        }
-    }
+    /// Streams and held polls.
+    pub(crate) const CLIENTS: Self = Self("clients", clients);
+    /// Newest rejection of each client and type.
+    pub(crate) const NACKS: Self = Self("nacks", nacks);
+    /// Names of which the control plane has said something.
+    pub(crate) const RESOURCES: Self = Self("resources", resources);
 }
 
 pub(crate) type Filters = Vec<(&'static str, String)>;
@@ -50,37 +40,33 @@ pub(crate) enum Asked {
     Order(String, Filters),
 }
 
+/// Form of a document for people.
+type Table = fn(&Json) -> String;
+
 #[derive(Debug)]
-pub(super) enum Report {
-    List(Listing, Json),
-    Client(Json),
-    History(Json),
-    Status(Status),
-    Rollout(Json),
-    Order(Json),
+pub(super) struct Report {
+    /// For programs.
+    pub(super) document: Json,
+    table: Table,
 }
 
 /// Asks a relay.
 pub(super) async fn ask(relay: &mut AdminClient, asked: &Asked) -> anyhow::Result<Report> {
-    match asked {
+    let (document, table): (_, Table) = match asked {
         Asked::Client(id) => {
-            let client = relay.json(&format!("/clients/{id}")).await?;
             let gone = || format!("client {id} is not connected; `deltafan clients` lists those that are");
-            client.map(Report::Client).ok_or_else(|| Missing(gone()).into())
+            let client = relay.json(&format!("/clients/{id}")).await;
+            let told =
+                |error: anyhow::Error| if error.is::<Missing>() { Missing(gone()).into() } else { error };
+            (client.map_err(told)?, one_client)
         }
-        Asked::List(listing, filters, limit) => list(relay, *listing, filters, *limit).await,
-        Asked::History(filters) => {
-            let path = format!("/history?{}", query(filters));
-            Ok(Report::History(relay.json(&path).await?.unwrap_or_default()))
-        }
-        Asked::Status => status(relay).await.map(Report::Status),
-        Asked::Rollout => Ok(Report::Rollout(relay.json("/rollout").await?.unwrap_or_default())),
-        Asked::Order(path, filters) => {
-            let query = query(filters);
-            let path = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
-            relay.post(&path).await.map(Report::Order)
-        }
-    }
+        Asked::List(listing, filters, limit) => (list(relay, listing.0, filters, *limit).await?, listing.1),
+        Asked::History(filters) => (relay.json(&path("/history", filters)).await?, history),
+        Asked::Status => (status(relay).await?, status_table),
+        Asked::Rollout => (relay.json("/rollout").await?, rollout),
+        Asked::Order(order_path, filters) => (relay.post(&path(order_path, filters)).await?, order),
+    };
+    Ok(Report { document, table })
 }
 
 impl Asked {
@@ -95,52 +81,21 @@ impl Asked {
 
     /// Whether filters match nothing, which fails like a missing name.
     pub(super) fn is_in_vain(&self, report: &Report) -> bool {
-        match (self, report) {
-            (Self::List(listing, filters, limit), Report::List(_, page)) => {
-                page[listing.entries()].as_array().is_none_or(Vec::is_empty)
-                    && *limit != Some(0)
-                    && !filters.is_empty()
-            }
-            _ => false,
-        }
+        let Self::List(listing, filters, limit) = self else { return false };
+        let is_empty = report.document[listing.0].as_array().is_none_or(Vec::is_empty);
+        is_empty && *limit != Some(0) && !filters.is_empty()
     }
 }
 
 impl Report {
-    /// For programs.
-    pub(super) fn document(&self) -> Cow<'_, Json> {
-        match self {
-            Self::Status(status) => Cow::Owned(status.document()),
-            Self::List(_, page)
-            | Self::Client(page)
-            | Self::History(page)
-            | Self::Rollout(page)
-            | Self::Order(page) => Cow::Borrowed(page),
-        }
-    }
-
-    /// For people.
     pub(super) fn table(&self) -> String {
-        match self {
-            Self::List(Listing::Clients, page) => clients(page),
-            Self::List(Listing::Nacks, page) => nacks(page),
-            Self::List(Listing::Resources, page) => resources(page),
-            Self::Client(client) => one_client(client),
-            Self::History(page) => history(page),
-            Self::Status(status) => status.table(),
-            Self::Rollout(groups) => rollout(groups),
-            Self::Order(answer) => order(answer),
-        }
+        (self.table)(&self.document)
     }
+}
 
-    /// Fingerprints of what clients are served; `null` of other reports.
-    pub(super) fn fingerprints(&self) -> &Json {
-        match self {
-            Self::Status(status) => &status.fingerprints,
-            Self::List(Listing::Resources, page) => &page["fingerprints"],
-            _ => &Json::Null,
-        }
-    }
+/// A path with these filters.
+fn path(page: &str, filters: &Filters) -> String {
+    if filters.is_empty() { page.to_owned() } else { format!("{page}?{}", query(filters)) }
 }
 
 fn query(filters: &Filters) -> String {
@@ -152,31 +107,30 @@ fn query(filters: &Filters) -> String {
 /// Fetches a list, page by page. Figures beside the entries are those of the last page.
 async fn list(
     relay: &mut AdminClient,
-    listing: Listing,
+    name: &str,
     filters: &Filters,
     limit: Option<usize>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<Json> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let wanted = limit.map_or(PAGE, |limit| PAGE.min(limit - all.len()));
         let mut filters = filters.clone();
         filters.push(("limit", wanted.to_string()));
         filters.extend(after.map(|after: u64| ("after", after.to_string())));
-        let path = format!("/{}?{}", listing.entries(), query(&filters));
-        let mut page = relay.json(&path).await?.unwrap_or_default();
-        let Some(Json::Array(entries)) = page.get_mut(listing.entries()).map(Json::take) else {
-            anyhow::bail!("{0}/{1} has no `{1}`", relay.address(), listing.entries());
+        let mut page = relay.json(&path(&format!("/{name}"), &filters)).await?;
+        let Some(Json::Array(entries)) = page.get_mut(name).map(Json::take) else {
+            anyhow::bail!("{0}/{name} has no `{name}`", relay.address());
         };
         let came = entries.len();
         all.extend(entries);
         let before = std::mem::replace(&mut after, page["next"].as_u64());
         if after.is_some() && after == before {
-            anyhow::bail!("{}/{} gives one page again and again", relay.address(), listing.entries());
+            anyhow::bail!("{}/{name} gives one page again and again", relay.address());
         }
         // An empty page is the last, whatever it says.
         if came == 0 || after.is_none() || limit.is_some_and(|limit| all.len() >= limit) {
-            page[listing.entries()] = json!(all);
-            return Ok(Report::List(listing, page));
+            page[name] = json!(all);
+            return Ok(page);
         }
     }
 }

@@ -7,7 +7,6 @@ mod admin_connection;
 mod answer_tables;
 mod listing;
 mod prometheus_text;
-mod refusal_checks;
 mod relays;
 mod status_checks;
 mod status_command;

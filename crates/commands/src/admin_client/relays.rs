@@ -77,7 +77,7 @@ impl Answers {
     /// Prints the answers: that of one relay as it is, those of several with the relay of each.
     pub(crate) fn show(&self, format: Format) -> anyhow::Result<String> {
         match &*self.answers {
-            [(_, Ok(report))] => format.write(|| Ok(report.document()), || report.table()),
+            [(_, Ok(report))] => format.write(|| Ok(&report.document), || report.table()),
             [_] => Ok(String::new()),
             _ => format.write(|| Ok(self.document()), || self.table()),
         }
@@ -109,7 +109,7 @@ impl Answers {
 
     fn document(&self) -> Json {
         let one = |(relay, answer): &(AdminAddress, anyhow::Result<Report>)| match answer {
-            Ok(report) => json!({"relay": relay.to_string(), "answer": report.document()}),
+            Ok(report) => json!({"relay": relay.to_string(), "answer": report.document}),
             Err(error) => json!({"relay": relay.to_string(), "error": format!("{error:#}")}),
         };
         self.answers.iter().map(one).collect()
@@ -130,7 +130,7 @@ impl Answers {
     /// Types of which relays serve different resources; `None` if fewer than two relays have fingerprints.
     fn differences(&self) -> Option<String> {
         let told = self.answers.iter().filter_map(|(relay, answer)| {
-            let rows = answer.as_ref().ok()?.fingerprints().as_array()?;
+            let rows = answer.as_ref().ok()?.document["fingerprints"].as_array()?;
             let rows = rows.iter().map(|row| ((text(&row["group"]), text(&row["type"])), row));
             Some((relay.to_string(), rows.collect::<BTreeMap<_, _>>()))
         });
@@ -170,7 +170,7 @@ fn outcome(asked: &Asked, answer: &anyhow::Result<Report>) -> Outcome {
         Err(error) if error.is::<Missing>() => Outcome::Nothing,
         Err(_) => Outcome::Failed,
         Ok(report) if asked.is_in_vain(report) => Outcome::Nothing,
-        Ok(Report::Status(status)) if !status.is_well() => Outcome::Fault,
+        Ok(report) if report.document["well"] == false => Outcome::Fault,
         Ok(_) => Outcome::Well,
     }
 }

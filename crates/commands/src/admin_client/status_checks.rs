@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
-use super::answer_tables::{age, counts, items, text, version};
+use super::answer_tables::{age, counts, items, joined, text, version};
 use super::prometheus_text::{Metrics, Sample};
-use super::refusal_checks;
 
+mod refusal_checks;
 mod rollout_check;
 
 /// Seconds before a certificate's expiry that are worth a note, as in docs/alerts.md.
@@ -102,8 +102,8 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         rollout_check::rollout(&facts.rollout),
         snapshot(facts),
         configuration(facts),
-        refusals(facts),
-        limits(facts),
+        refusal_checks::refusals(&facts.metrics, facts.now),
+        refusal_checks::limits(&facts.metrics, facts.now),
     ];
     always.into_iter().chain(groups(facts)).chain(certificates(facts)).collect()
 }
@@ -189,14 +189,23 @@ fn directory(facts: &Facts) -> Check {
     Check::new("directory", state, finding, figures)
 }
 
+/// Names with a figure above zero, in words; `None` if there are none.
+fn listed<V: Copy + Default + PartialOrd>(
+    of: &BTreeMap<&str, V>,
+    told: impl Fn(&str, V) -> String,
+) -> Option<String> {
+    let positive = of.iter().filter(|(_, value)| **value > V::default());
+    let words: Vec<String> = positive.map(|(name, value)| told(name, *value)).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 /// Node groups whose control plane is away, or has never answered.
 fn groups(facts: &Facts) -> Option<Check> {
-    type Groups<'f> = BTreeMap<&'f str, f64>;
-    let of_metric = |metric| -> Groups<'_> {
+    let of_metric = |metric| -> BTreeMap<&str, f64> {
         facts.metrics.all(metric).map(|one| (one.label("group"), one.value)).collect()
     };
-    let all = of_metric("deltafan_group_stale_seconds");
-    if all.is_empty() {
+    let stale = of_metric("deltafan_group_stale_seconds");
+    if stale.is_empty() {
         return None;
     }
     let (groups, unanswered) = (of_metric("deltafan_groups"), of_metric("deltafan_groups_unanswered"));
@@ -206,32 +215,26 @@ fn groups(facts: &Facts) -> Option<Check> {
         counts.filter(|(_, count)| *count > 0).collect()
     };
     let (refused, unsteady) = (of_rules("refused"), of_rules("unsteady"));
-    let figures =
-        json!({"stale_seconds": all, "unanswered": unanswered, "refused": refused, "unsteady": unsteady});
-    let positive = |of: &Groups<'_>, told: &dyn Fn(&str, f64) -> String| -> Vec<String> {
-        of.iter().filter(|(_, value)| **value > 0.0).map(|(group, value)| told(group, *value)).collect()
-    };
-    let counted = |of: &BTreeMap<&str, u64>| -> Vec<String> {
-        of.iter().map(|(group, count)| format!("{group} ({count} groups)")).collect()
-    };
+    let counted = |group: &str, count| format!("{group} ({count} groups)");
     let waiting = |group: &str, waiting: f64| {
         let all = groups.get(group).copied().unwrap_or_default().max(waiting);
         format!("{group} ({waiting} of {all} groups)")
     };
-    let told = |before: &str, those: Vec<String>, after: &str| {
-        (!those.is_empty()).then(|| format!("{before} {}{after}", those.join(", ")))
-    };
-    let (see, stale) =
-        ("; see GET /upstreams?group=*", |group: &str, stale| format!("{group} for {}", age(stale)));
+    let see = "see GET /upstreams?group=*";
     let faults = [
-        told("resources may be out of date:", positive(&all, &stale), ""),
-        told("updates of the control plane had to be refused:", counted(&refused), see),
+        listed(&stale, |group, stale| format!("{group} for {}", age(stale)))
+            .map(|of| format!("resources may be out of date: {of}")),
+        listed(&refused, counted)
+            .map(|of| format!("updates of the control plane had to be refused: {of}; {see}")),
     ];
     let notes = [
-        told("connections or streams keep ending:", counted(&unsteady), see),
-        told("never answered, does the control plane know these nodes?", positive(&unanswered, &waiting), ""),
+        listed(&unsteady, counted).map(|of| format!("connections or streams keep ending: {of}; {see}")),
+        listed(&unanswered, waiting)
+            .map(|of| format!("never answered, does the control plane know these nodes? {of}")),
     ];
     let [faults, notes] = [faults, notes].map(|told| told.into_iter().flatten().collect());
+    let figures =
+        json!({"stale_seconds": stale, "unanswered": unanswered, "refused": refused, "unsteady": unsteady});
     Some(Check::of("node groups", faults, notes, "answered", figures))
 }
 
@@ -242,28 +245,30 @@ fn clients(facts: &Facts) -> Check {
     if open.is_empty() {
         return Check::new("clients", State::Note, "this relay is older and does not tell", figures);
     }
+    let is_any = |state: &&str| states[state].as_u64().is_some_and(|clients| clients > 0);
+    let mut state = match ["waiting", "resuming", "held_back"].iter().any(is_any) {
+        true => State::Note,
+        false => State::Ok,
+    };
     let mut finding = format!("open streams and polls: {open}; {}", counts(states));
-    let is_any = |state: &str| states[state].as_u64().is_some_and(|clients| clients > 0);
-    let is_noted = ["waiting", "resuming", "held_back"].into_iter().any(is_any);
-    let mut state = if is_noted { State::Note } else { State::Ok };
+    let mut note = |words: String| {
+        state = State::Note;
+        finding += &words;
+    };
     let shared = &facts.clients["shared_node_ids"];
     if shared["count"].as_u64().is_some_and(|count| count > 0) {
-        state = State::Note;
-        let some = items(&shared["some"]).iter().map(text).collect::<Vec<_>>().join(", ");
-        finding += &format!(
-            "; node IDs that several clients share: {} ({some}), give each a `node.id` of its own",
-            shared["count"]
-        );
+        let (count, some) = (&shared["count"], joined(&shared["some"], ", "));
+        note(format!(
+            "; node IDs that several clients share: {count} ({some}), give each a `node.id` of its own"
+        ));
     }
     let oldest = facts.metrics.all("deltafan_client_max_unanswered_seconds");
-    if let Some(oldest) = oldest.max_by(|a, b| a.value.total_cmp(&b.value)).filter(|one| one.value >= UNACKED)
-    {
-        state = State::Note;
-        finding += &format!(
-            "; the oldest {} response without ACK or NACK was sent {} ago, see `deltafan clients --state unacked`",
-            oldest.label("type"),
-            age(oldest.value)
-        );
+    let oldest = oldest.max_by(|a, b| a.value.total_cmp(&b.value));
+    if let Some(oldest) = oldest.filter(|oldest| oldest.value >= UNACKED) {
+        let (kind, ago) = (oldest.label("type"), age(oldest.value));
+        note(format!(
+            "; the oldest {kind} response without ACK or NACK was sent {ago} ago, see `deltafan clients --state unacked`"
+        ));
     }
     Check::new("clients", state, finding, figures)
 }
@@ -299,15 +304,17 @@ fn rejections(facts: &Facts) -> Check {
 fn removals(facts: &Facts) -> Check {
     let lost = facts.metrics.all("deltafan_lost_resources").filter(|one| one.value > 0.0);
     let lost: BTreeMap<&str, f64> = lost.map(|one| (one.label("type"), one.value)).collect();
-    let told: Vec<String> = lost.iter().map(|(kind, lost)| format!("{lost} {kind}")).collect();
-    let fault = (!told.is_empty()).then(|| {
-        let told = told.join(", ");
-        format!(
-            "most resources of a type went within a minute: {told}; if that is a mistake, put them back at the control plane; see \
-             `deltafan history`, and `rollout.max_removed`, which holds such changes"
-        )
-    });
-    Check::of("removals", fault.into_iter().collect(), Vec::new(), "no mass removal", json!(lost))
+    let (state, finding) = match listed(&lost, |kind, lost| format!("{lost} {kind}")) {
+        None => (State::Ok, "no mass removal".to_owned()),
+        Some(told) => (
+            State::Fault,
+            format!(
+                "most resources of a type went within a minute: {told}; if that is a mistake, put them back at the control \
+                 plane; see `deltafan history`, and `rollout.max_removed`, which holds such changes"
+            ),
+        ),
+    };
+    Check::new("removals", state, finding, json!(lost))
 }
 
 fn snapshot(facts: &Facts) -> Check {
@@ -340,16 +347,6 @@ fn configuration(facts: &Facts) -> Check {
     };
     let figures = json!({"last_reload_successful": is_good, "restart_pending": is_pending});
     Check::new("configuration", state, finding, figures)
-}
-
-fn refusals(facts: &Facts) -> Check {
-    let (faults, notes, figures) = refusal_checks::refusals(&facts.metrics, facts.now);
-    Check::of("refusals", faults, notes, "none since the start", figures)
-}
-
-fn limits(facts: &Facts) -> Check {
-    let (faults, notes, figures) = refusal_checks::limits(&facts.metrics, facts.now);
-    Check::of("limits", faults, notes, "none reached since the start", figures)
 }
 
 /// Certificates in force, and files that could not replace them.

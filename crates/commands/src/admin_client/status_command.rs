@@ -6,65 +6,45 @@ use deltafan_transport::terminal::printable;
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
+use super::answer_tables::{items, text};
 use super::status_checks::{Check, Facts, State, checks};
 use crate::output::Table;
 
-#[derive(Debug)]
-pub(super) struct Status {
-    relay: String,
-    checks: Vec<Check>,
-    /// By type and node group, of resources that clients are served; `null` of an older relay.
-    pub(super) fingerprints: Json,
-}
-
-/// Asks a relay, and judges its answers.
-pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Status> {
+/// Asks a relay, and judges its answers. Fingerprints are `null` of an older relay.
+pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Json> {
     let facts = Facts::of(relay).await?;
     let build = facts.metrics.all("deltafan_build_info").next();
     let version = build.map_or_else(
         || "of unknown version".to_owned(),
         |build| format!("{} ({})", build.label("version"), build.label("commit")),
     );
-    let fingerprints = relay.json_or_null("/resources?limit=0").await?["fingerprints"].take();
-    let relay = format!("deltafan {version} at {}", relay.address());
-    Ok(Status { relay, checks: checks(&facts), fingerprints })
+    let checks = checks(&facts);
+    let shown = |check: &Check| {
+        json!({
+            "check": check.name,
+            "state": check.state.label(),
+            "finding": check.finding,
+            "figures": check.figures,
+        })
+    };
+    Ok(json!({
+        // Notes are no faults.
+        "well": checks.iter().all(|check| check.state != State::Fault),
+        "relay": format!("deltafan {version} at {}", relay.address()),
+        "checks": checks.iter().map(shown).collect::<Vec<_>>(),
+        "fingerprints": relay.json_or_null("/resources?limit=0").await?["fingerprints"].take(),
+    }))
 }
 
-impl Status {
-    /// Notes are no faults.
-    pub(super) fn is_well(&self) -> bool {
-        self.checks.iter().all(|check| check.state != State::Fault)
-    }
-
-    pub(super) fn document(&self) -> Json {
-        let check = |check: &Check| {
-            json!({
-                "check": check.name,
-                "state": check.state.label(),
-                "finding": check.finding,
-                "figures": check.figures,
-            })
-        };
-        let checks: Vec<Json> = self.checks.iter().map(check).collect();
-        json!({
-            "well": self.is_well(),
-            "relay": self.relay,
-            "checks": checks,
-            "fingerprints": self.fingerprints,
-        })
-    }
-
-    pub(super) fn table(&self) -> String {
-        let mut table = Table::new(["STATE", "CHECK", "FINDING"]);
-        for check in &self.checks {
-            table.row([check.state.label(), check.name, &check.finding]);
-        }
-        let is_noted = self.checks.iter().any(|check| check.state == State::Note);
-        let verdict = match (self.is_well(), is_noted) {
-            (true, false) => "all is well",
-            (true, true) => "no fault, but notes",
-            (false, _) => "not well",
-        };
-        format!("{verdict}: {}\n\n{}", printable(&self.relay), table.show())
-    }
+pub(super) fn status_table(status: &Json) -> String {
+    let mut table = Table::new(["STATE", "CHECK", "FINDING"]);
+    let checks = items(&status["checks"]);
+    checks.iter().for_each(|check| table.row(["state", "check", "finding"].map(|key| text(&check[key]))));
+    let is_noted = checks.iter().any(|check| check["state"] == State::Note.label());
+    let verdict = match (status["well"] == true, is_noted) {
+        (true, false) => "all is well",
+        (true, true) => "no fault, but notes",
+        (false, _) => "not well",
+    };
+    format!("{verdict}: {}\n\n{}", printable(&text(&status["relay"])), table.show())
 }

@@ -281,7 +281,7 @@ pub struct ClientsArgs {
 impl ClientsArgs {
     pub(crate) fn asked(&self) -> Asked {
         let own = [("node", &self.node), ("state", &self.state), ("asks_for", &self.asks_for)];
-        self.id.map_or_else(|| self.page.list(Listing::Clients, own), Asked::Client)
+        self.id.map_or_else(|| self.page.list(Listing::CLIENTS, own), Asked::Client)
     }
 }
 
@@ -299,7 +299,7 @@ pub struct NacksArgs {
 
 impl NacksArgs {
     pub(crate) fn asked(&self) -> Asked {
-        self.page.list(Listing::Nacks, [("node", &self.node)])
+        self.page.list(Listing::NACKS, [("node", &self.node)])
     }
 }
 
@@ -317,7 +317,7 @@ pub struct ResourcesArgs {
 
 impl ResourcesArgs {
     pub(crate) fn asked(&self) -> Asked {
-        self.page.list(Listing::Resources, [("name", &self.name)])
+        self.page.list(Listing::RESOURCES, [("name", &self.name)])
     }
 }
 

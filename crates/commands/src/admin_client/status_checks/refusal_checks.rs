@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use deltafan_core::limit::{Limit, is_tls_refusal};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
-use super::prometheus_text::Metrics;
-
-/// Faults, notes, and figures for programs.
-type Findings = (Vec<String>, Vec<String>, Json);
+use super::super::prometheus_text::Metrics;
+use super::Check;
 
 /// Seconds after a refusal for which clients count as being refused. Envoy and gRPC retry within them.
 const REFUSING: f64 = 120.0;
@@ -20,7 +18,7 @@ fn is_refusing(metrics: &Metrics, now: f64, cause: &str) -> bool {
 }
 
 /// Refusals by rules, and of clients that speak another protocol than the listener.
-pub(super) fn refusals(metrics: &Metrics, now: f64) -> Findings {
+pub(super) fn refusals(metrics: &Metrics, now: f64) -> Check {
     let count = |metric, label, is_one: &dyn Fn(&str) -> bool| -> BTreeMap<String, f64> {
         let samples = metrics.all(metric).filter(|sample| sample.value > 0.0 && is_one(sample.label(label)));
         samples.map(|sample| (sample.label(label).to_owned(), sample.value)).collect()
@@ -50,10 +48,10 @@ pub(super) fn refusals(metrics: &Metrics, now: f64) -> Findings {
     if let Some(first) = notes.first_mut() {
         first.insert_str(0, "since the start, and not in the last 2 minutes: ");
     }
-    (faults, notes, figures)
+    Check::of("refusals", faults, notes, "none since the start", figures)
 }
 
-pub(super) fn limits(metrics: &Metrics, now: f64) -> Findings {
+pub(super) fn limits(metrics: &Metrics, now: f64) -> Check {
     let mut reached: BTreeMap<&str, f64> = BTreeMap::new();
     for sample in metrics.all("deltafan_refused_total").filter(|sample| sample.value > 0.0) {
         let reason = sample.label("reason");
@@ -72,21 +70,19 @@ pub(super) fn limits(metrics: &Metrics, now: f64) -> Findings {
     if failures > 0.0 {
         told.push(format!("connections that could not be accepted {failures}"));
     }
-    let notes = told.join(", ");
-    let found: Vec<String> = (!told.is_empty())
-        .then(|| format!("refused or closed since the start: {notes}"))
-        .into_iter()
-        .collect();
+    let found: Vec<String> = match told.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("refused or closed since the start: {}", told.join(", "))],
+    };
     let figures = json!({"refused": reached, "accept_failures": failures});
-    if is_refusing(metrics, now, "limit") {
-        (found, Vec::new(), figures)
-    } else {
-        (Vec::new(), found, figures)
-    }
+    let (faults, notes) =
+        if is_refusing(metrics, now, "limit") { (found, Vec::new()) } else { (Vec::new(), found) };
+    Check::of("limits", faults, notes, "none reached since the start", figures)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::State;
     use super::*;
 
     #[test]
@@ -100,17 +96,17 @@ mod tests {
             for cause in ["denied", "tls", "http1"] {
                 metrics += &format!("deltafan_last_refusal_timestamp_seconds{{cause=\"{cause}\"}} {at}\n");
             }
-            let (faults, notes, _) = refusals(&Metrics::read(&metrics), 1_000.0);
-            [faults, notes].map(|found| found.join("; "))
+            let check = refusals(&Metrics::read(&metrics), 1_000.0);
+            (check.state, check.finding)
         };
         let told =
             "denied by authorization or groups: group 3; TLS handshakes: expired 2; gRPC over HTTP/1: 4";
-        assert_eq!(refused(30.0), [format!("{told}; the log has the clients and the remedy"), String::new()]);
+        let now = format!("{told}; the log has the clients and the remedy");
+        assert_eq!(refused(30.0), (State::Fault, now));
         let over = format!("since the start, and not in the last 2 minutes: {told}");
-        assert_eq!(refused(121.0), [String::new(), over]);
+        assert_eq!(refused(121.0), (State::Note, over));
         let quiet =
             "deltafan_denied_total{what=\"name\"} 9\ndeltafan_tls_handshakes_total{result=\"closed\"} 5";
-        let (faults, notes, _) = refusals(&Metrics::read(quiet), 1_000.0);
-        assert!(faults.is_empty() && notes.is_empty());
+        assert_eq!(refusals(&Metrics::read(quiet), 1_000.0).state, State::Ok);
     }
 }
