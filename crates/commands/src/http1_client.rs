@@ -1,9 +1,8 @@
 //! HTTP/1.1 client of the commands. Its errors name what the server is instead.
 
+use std::error::Error as _;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,17 +14,23 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio_util::io::InspectReader;
 
 /// Most bytes of an answer.
 pub(crate) const LARGEST: usize = 256 << 20;
 pub(crate) const NOT_HTTP1: &str = "the server does not speak HTTP/1.1";
 
+/// Bytes of a server that are enough to recognize a protocol.
+const HEAD: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     requests: SendRequest<Full<Bytes>>,
-    heard: Arc<Mutex<Heard>>,
+    driver: JoinHandle<hyper::Result<()>>,
+    /// First bytes of the server; above TLS, if any.
+    head: Arc<Mutex<Vec<u8>>>,
     target: Target,
 }
 
@@ -34,13 +39,16 @@ impl Connection {
     pub(crate) async fn open(target: &Target, address: &Uri, limit: Duration) -> Result<Self, String> {
         let connected = tokio::time::timeout(limit, socket(target, address)).await;
         let socket = connected.unwrap_or_else(|_| Err(format!("no connection within {limit:?}")))?;
-        let heard = Arc::<Mutex<Heard>>::default();
-        let socket = NotingSocket { socket, heard: Arc::clone(&heard) };
+        let head = Arc::<Mutex<Vec<u8>>>::default();
+        let seen = Arc::clone(&head);
+        let socket = InspectReader::new(socket, move |bytes: &[u8]| {
+            let mut head = seen.lock();
+            let room = HEAD - head.len();
+            head.extend(bytes.iter().take(room));
+        });
         let shaken = http1::handshake(TokioIo::new(socket)).await;
         let (requests, driver) = shaken.map_err(|error| error.to_string())?;
-        // Ends with the connection; its errors are also those of a request.
-        tokio::spawn(driver);
-        Ok(Self { requests, heard, target: target.clone() })
+        Ok(Self { requests, driver: tokio::spawn(driver), head, target: target.clone() })
     }
 
     /// False once the server has closed it.
@@ -57,8 +65,46 @@ impl Connection {
             self.requests.ready().await?;
             self.requests.send_request(request).await
         };
-        sent.await.map_err(|error| self.heard.lock().explain(&self.target, &error))
+        match sent.await {
+            Ok(response) => Ok(response),
+            Err(error) => Err(self.explain(error).await),
+        }
     }
+
+    async fn explain(&mut self, error: hyper::Error) -> NoResponse {
+        let head = std::mem::take(&mut *self.head.lock());
+        // After an earlier response, nothing is known of this one's bytes.
+        if head.starts_with(b"HTTP/1") {
+            let why = error.to_string();
+            return if error.is_parse() { NoResponse::Unreadable(why) } else { NoResponse::Lost(why) };
+        }
+        // The error of a connection that failed before its request is that of the driver.
+        let of_connection = match self.driver.is_finished() {
+            true => (&mut self.driver).await.ok().and_then(Result::err),
+            false => None,
+        };
+        let fault = read_error(&error).or_else(|| read_error(of_connection.as_ref()?));
+        NoResponse::NoServer(match (fault.filter(|_| head.is_empty()), &self.target) {
+            (Some(error), Target::Tls(tls)) => tls.diagnosis().of_http1(error),
+            (Some(error), target) => format!("{}: {error}", target.closed()),
+            (None, target) if head.is_empty() => target.closed(),
+            (None, Target::Cleartext) if is_tls(&head) => ANSWERS_IN_TLS.to_owned(),
+            (None, _) => format!("{NOT_HTTP1}: it answers `{}`", first_line(&head)),
+        })
+    }
+}
+
+/// Fault of the socket behind an error. That of a write says less than what the server does.
+fn read_error(error: &hyper::Error) -> Option<&io::Error> {
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    let mut faults = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    faults.find(|fault| fault.kind() != io::ErrorKind::BrokenPipe)
+}
+
+/// First line, as far as it is kept.
+fn first_line(head: &[u8]) -> String {
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    printable(String::from_utf8_lossy(line).trim_end())
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,40 +116,6 @@ pub(crate) enum NoResponse {
     Unreadable(String),
     #[error("{0}")]
     Lost(String),
-}
-
-/// First bytes of a server.
-#[derive(Debug, Default)]
-struct Heard {
-    head: Vec<u8>,
-    /// Error before any byte.
-    error: Option<io::Error>,
-}
-
-impl Heard {
-    /// Enough bytes to recognize a protocol.
-    const HEAD: usize = 64;
-
-    fn explain(&self, target: &Target, error: &hyper::Error) -> NoResponse {
-        // After an earlier response, nothing is known of this one's bytes.
-        if self.error.is_none() && self.head.starts_with(b"HTTP/1") {
-            let why = error.to_string();
-            return if error.is_parse() { NoResponse::Unreadable(why) } else { NoResponse::Lost(why) };
-        }
-        NoResponse::NoServer(match (&self.error, target) {
-            (Some(error), Target::Tls(tls)) => tls.diagnosis().of_http1(error),
-            (Some(error), _) => format!("{}: {error}", target.closed()),
-            (None, _) if self.head.is_empty() => target.closed(),
-            (None, Target::Cleartext) if is_tls(&self.head) => ANSWERS_IN_TLS.to_owned(),
-            (None, _) => format!("{NOT_HTTP1}: it answers `{}`", self.first_line()),
-        })
-    }
-
-    /// First line, as far as it is kept.
-    fn first_line(&self) -> String {
-        let line = self.head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        printable(String::from_utf8_lossy(line).trim_end())
-    }
 }
 
 async fn socket(target: &Target, address: &Uri) -> Result<Box<dyn Socket>, String> {
@@ -119,51 +131,4 @@ async fn socket(target: &Target, address: &Uri) -> Result<Box<dyn Socket>, Strin
         Target::Tls(tls) => Box::new(tls.connect_http1(socket).await?),
         Target::Cleartext | Target::Unix(_) => Box::new(socket),
     })
-}
-
-/// Notes the server's first bytes; above TLS, if any.
-struct NotingSocket {
-    socket: Box<dyn Socket>,
-    heard: Arc<Mutex<Heard>>,
-}
-
-impl AsyncRead for NotingSocket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
-        let mut heard = this.heard.lock();
-        match read {
-            Ok(()) => {
-                let room = Heard::HEAD - heard.head.len();
-                heard.head.extend(buffer.filled()[before..].iter().take(room));
-                Poll::Ready(Ok(()))
-            }
-            // The request fails too, but its error lacks this cause.
-            Err(error) if heard.head.is_empty() => {
-                let kind = error.kind();
-                heard.error = Some(error);
-                Poll::Ready(Err(kind.into()))
-            }
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-}
-
-impl AsyncWrite for NotingSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
-    }
 }
