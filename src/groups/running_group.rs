@@ -17,7 +17,7 @@ use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
-use crate::snapshot::{Disk, GroupId, LiveGroup, Loaded, load_later, node_digest};
+use crate::snapshot::{self, Disk, GroupId, LiveGroup, Loaded, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
     ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Stay,
@@ -65,13 +65,8 @@ impl Saved {
     /// Gives the client the stored content, later if the file cannot be read now.
     async fn load(self, client: &mut Client) {
         let (disk, id, node) = (Arc::clone(&self.disk), self.id.clone(), self.node);
-        let read = Arc::new(move || disk.load(&id, node).ok());
-        let attempt = Arc::clone(&read);
-        match tokio::task::spawn_blocking(move || attempt()).await.ok().flatten() {
-            Some(loaded) => self.restore(loaded, client),
-            None => client
-                .restore_later(load_later(move || read(), |loaded, client| self.restore(loaded, client))),
-        }
+        let restore = |loaded, client: &mut Client| self.restore(loaded, client);
+        snapshot::load(move || disk.load(&id, node).ok(), restore).await(client);
     }
 
     fn restore(self, loaded: Option<Loaded>, client: &mut Client) {
@@ -262,65 +257,25 @@ impl Source {
 #[derive(Debug)]
 pub struct Starter {
     /// Settings of all groups; the node differs.
-    settings: Settings,
-    servers: Arc<Servers>,
-    budget: Budget,
+    pub settings: Settings,
+    pub servers: Arc<Servers>,
+    pub budget: Budget,
     /// Memory for nodes of [`GroupNode::Client`].
-    nodes: Arc<NodeBudget>,
-    tuned: Mutex<(Tuning, cache::Limits)>,
+    pub nodes: Arc<NodeBudget>,
+    pub tuned: Mutex<(Tuning, cache::Limits)>,
     /// `None` without a snapshot.
-    disk: Option<Arc<Disk>>,
+    pub disk: Option<Arc<Disk>>,
     /// Guard of changes, if any.
-    rollout: Option<RolloutSettings>,
+    pub rollout: Option<RolloutSettings>,
     /// Sink for changes that are followed to the clients.
-    changes: Option<ChangeSink>,
-    stop: CancellationToken,
-    failed: CancellationToken,
+    pub changes: Option<ChangeSink>,
+    /// Groups run until then.
+    pub stop: CancellationToken,
+    /// Cancelled by a task that ends early.
+    pub failed: CancellationToken,
 }
 
 impl Starter {
-    /// Creates a starter for these servers and budgets. Groups run until `stop`; a task that ends early
-    /// cancels `failed`.
-    pub fn new(
-        settings: Settings,
-        servers: Arc<Servers>,
-        (budget, nodes): (Budget, NodeBudget),
-        tuned: (Tuning, cache::Limits),
-        stop: CancellationToken,
-        failed: CancellationToken,
-    ) -> Self {
-        Self {
-            settings,
-            servers,
-            budget,
-            nodes: Arc::new(nodes),
-            tuned: Mutex::new(tuned),
-            disk: None,
-            rollout: None,
-            changes: None,
-            stop,
-            failed,
-        }
-    }
-
-    /// Keeps groups on disk.
-    #[must_use]
-    pub fn on_disk(self, disk: Option<Arc<Disk>>) -> Self {
-        Self { disk, ..self }
-    }
-
-    /// Guards changes in groups.
-    #[must_use]
-    pub fn guarding(self, rollout: Option<RolloutSettings>) -> Self {
-        Self { rollout, ..self }
-    }
-
-    /// Hands changes in groups to this sink.
-    #[must_use]
-    pub fn handing_changes_to(self, changes: Option<ChangeSink>) -> Self {
-        Self { changes, ..self }
-    }
-
     /// Creates a group, idle until it [begins](Group::begin).
     pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
         let (tuning, limits) = *self.tuned.lock();

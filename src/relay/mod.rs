@@ -10,9 +10,8 @@ mod config_settings;
 mod drain;
 mod named_files;
 mod origin;
+mod relay_snapshot;
 mod relay_status;
-mod snapshot_start;
-mod snapshot_writing;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -39,7 +38,6 @@ use self::named_files::tls_of;
 pub use self::named_files::{DescriptorsError, check_tls, check_tls_without_files, load_descriptors};
 use self::origin::{Origin, Started};
 use self::relay_status::{LoadedConfig, Ready, Status};
-use self::snapshot_start::Start;
 use crate::admin::Admin;
 use crate::cache::{Budget, Cache};
 use crate::config::{Changes, Config, ListenAddress, Source};
@@ -50,7 +48,7 @@ use crate::downstream::{
 use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
-use crate::snapshot::{Disk, WriterThread};
+use crate::snapshot::{Disk, Restore, WriterThread};
 use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::tls::reload::Reloader;
 use crate::traces::{TraceThread, Traces};
@@ -96,8 +94,8 @@ impl Relay {
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
-        let disk = snapshot_start::open(config).await;
-        let saved = snapshot_start::load(disk.as_ref(), config).await;
+        let disk = relay_snapshot::open(config).await;
+        let saved = relay_snapshot::load(disk.as_ref(), config).await;
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let scheduler = FairScheduler::new(threads);
         let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
@@ -134,7 +132,7 @@ impl Relay {
             ));
         }
 
-        let saving = snapshot_writing::keep(disk.as_ref(), &groups, &origin, config);
+        let saving = relay_snapshot::keep(disk.as_ref(), &groups, &origin, config);
         let traces = traces.and_then(|traces| {
             let started = traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups));
             let fault =
@@ -326,7 +324,7 @@ struct Sources {
 fn start_sources(
     config: &Config,
     reloader: &Reloader,
-    (disk, saved): (Option<&Arc<Disk>>, Option<Start>),
+    (disk, saved): (Option<&Arc<Disk>>, Option<Restore>),
     changes: Option<ChangeSink>,
     (everything, failed): (CancellationToken, CancellationToken),
 ) -> anyhow::Result<Sources> {
@@ -342,12 +340,17 @@ fn start_sources(
     let ends = (everything.clone(), failed.clone());
     let Started { origin, tuner, shared } =
         Origin::start(config, reloader, writer, saved, changes.clone(), ends)?;
-    let starter = shared.map(|(servers, settings)| {
-        let (tuned, nodes) = ((tuning(config), limits), NodeBudget::new(config.groups.max));
-        Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed)
-            .on_disk(disk.cloned())
-            .guarding(rollout)
-            .handing_changes_to(changes)
+    let starter = shared.map(|(servers, settings)| Starter {
+        settings,
+        servers,
+        budget,
+        nodes: Arc::new(NodeBudget::new(config.groups.max)),
+        tuned: Mutex::new((tuning(config), limits)),
+        disk: disk.cloned(),
+        rollout,
+        changes,
+        stop: everything.clone(),
+        failed,
     });
     let view = UpstreamView::default();
     let own = Group::own(cache, view.clone());

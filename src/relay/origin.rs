@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::config_settings;
 use super::named_files::{tls_upstream, upstream_tls_key};
-use super::snapshot_start::Start;
 use crate::cache::Writer;
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
 use crate::groups::{Events, seen, spawn_essential};
+use crate::snapshot::Restore;
 use crate::subscription::Upstream;
 use crate::telemetry;
 use crate::tls::reload::Reloader;
@@ -65,7 +65,7 @@ impl Origin {
         config: &Config,
         reloader: &Reloader,
         writer: Writer,
-        saved: Option<Start>,
+        saved: Option<Restore>,
         changes: Option<ChangeSink>,
         (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {
@@ -88,7 +88,7 @@ impl Origin {
         config: &Config,
         servers: &config::NonEmpty<config::Server>,
         reloader: &Reloader,
-        (writer, saved): (Writer, Option<Start>),
+        (writer, saved): (Writer, Option<Restore>),
         changes: Option<ChangeSink>,
         (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {
@@ -105,8 +105,8 @@ impl Origin {
         let settings = Settings { first_server: servers.first(), ..config_settings::upstream(config) };
         let mut client =
             Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers)).handing_changes_to(changes);
-        if let Some(saved) = saved {
-            saved.restore(&mut client);
+        if let Some(restore) = saved {
+            restore(&mut client);
         }
         let origin = Self::Server {
             state: client.state(),

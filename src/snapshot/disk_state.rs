@@ -76,12 +76,10 @@ pub struct LoadedFigures {
 }
 
 /// Figures of the snapshot, for operators.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DiskStatus {
     /// Own group's content from the start.
     pub loaded: Option<LoadedFigures>,
-    /// Start of the snapshot's use.
-    pub since: Instant,
     /// Written transactions.
     pub writes: u64,
     /// Failed attempts to open, read or write.
@@ -115,7 +113,7 @@ pub struct Disk {
     /// Device and inode of the open file.
     inode: Mutex<Option<(u64, u64)>>,
     opened: AtomicU64,
-    pub(super) started: Instant,
+    pub started: Instant,
 }
 
 /// Time by which a moment may lie ahead and count as now: the clock is adjusted by less.
@@ -140,21 +138,8 @@ pub(super) fn clock() -> Clock {
 impl Disk {
     /// Opens the file in its folder. Faults are logged, and the relay runs without it.
     pub fn open(settings: SnapshotSettings) -> Arc<Self> {
-        let since = Instant::now();
-        let status = DiskStatus {
-            loaded: None,
-            since,
-            writes: 0,
-            failures: 0,
-            last_write: None,
-            complete: None,
-            bytes: 0,
-            error: None,
-        };
-        let (store, status) = (Mutex::default(), Mutex::new(status));
-        let (read, inode, opened) = Default::default();
         let [is_newer, is_locked, was_full, is_ahead_told] = Default::default();
-        let started = since;
+        let (store, status, read, inode, opened) = Default::default();
         let disk = Self {
             settings,
             store,
@@ -166,7 +151,7 @@ impl Disk {
             is_ahead_told,
             inode,
             opened,
-            started,
+            started: Instant::now(),
         };
         disk.reopen();
         Arc::new(disk)
@@ -175,7 +160,7 @@ impl Disk {
     /// Opens the file, unless it is open. Returns whether it can be written.
     pub(super) fn reopen(&self) -> bool {
         let mut store = self.store.lock();
-        if store.as_ref().is_some_and(|store| store.opened().is_some()) {
+        if store.as_ref().is_some_and(|store| store.opened.is_some()) {
             return true;
         }
         if self.is_newer.load(Ordering::Relaxed) {
@@ -192,7 +177,7 @@ impl Disk {
         match self.open_to_write() {
             Ok(database) => {
                 let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
-                *store = Some(Store::new(database, opened));
+                *store = Some(Store { database, opened: Some(opened) });
             }
             Err(error) if error.forbids_writing_only() => *store = self.look(error),
             Err(error) => self.failed(CANNOT_OPEN, &error),
@@ -201,7 +186,7 @@ impl Disk {
             *self.inode.lock() = self.inode_there();
             self.status.lock().bytes = self.bytes_there();
         }
-        store.as_ref().is_some_and(|store| store.opened().is_some())
+        store.as_ref().is_some_and(|store| store.opened.is_some())
     }
 
     fn open_to_write(&self) -> Result<Database, FileError> {
@@ -218,7 +203,7 @@ impl Disk {
         match snapshot_file::look(&self.path()) {
             Ok(database) => {
                 self.failed(CANNOT_WRITE, &error);
-                Some(Store::read_only(database))
+                Some(Store { database, opened: None })
             }
             Err(looked) => {
                 let is_unreadable = matches!(looked, FileError::Io(_));
@@ -380,7 +365,6 @@ impl Disk {
 
     /// Notes a fault, and logs it unless it repeats the last one. Moves a corrupt file aside.
     pub(super) fn failed(&self, what: &str, error: &FileError) {
-        let path = self.settings.folder.join(snapshot_file::FILE);
         let text = error.to_string();
         let is_news = {
             let mut status = self.status.lock();
@@ -388,8 +372,8 @@ impl Disk {
             status.error.replace(text.clone()).as_ref() != Some(&text)
         };
         if is_news {
-            let (path, remedy) = (path.display(), error.remedy());
-            tracing::warn!(%path, error = text, remedy, "{what}");
+            let (path, remedy) = (self.path(), error.remedy());
+            tracing::warn!(path = %path.display(), error = text, remedy, "{what}");
         }
         self.is_locked.store(matches!(error, FileError::Locked), Ordering::Relaxed);
         if error.is_full_disk() {

@@ -3,7 +3,7 @@
 //! Owns a redb database in the folder `snapshot.path`. `snapshot_file` opens it, `snapshot_store` reads and
 //! writes it, in the bytes of `snapshot_encoding`. `snapshot_thread` copies changes once a second. [`Disk`]
 //! shares state with the loading of node groups and with operators.
-//! `snapshot_command` and `unchanged_overlay` are `deltafan snapshot`. The core maps caches to records and
+//! `snapshot_command` is `deltafan snapshot`. The core maps caches to records and
 //! back ([`snapshot_content`](crate::snapshot_content)).
 //!
 //! Invariants:
@@ -69,14 +69,29 @@ pub(crate) struct StoreFacts {
 /// Time between two attempts of [`load_later`].
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Reads a snapshot that could not be read at the start. Tries `read`, which may wait for the disk, and gives
-/// the client the content. The attempts end once the client is past its start, which waits for nothing.
-pub fn load_later<T: Send + 'static>(
+/// Gives content that was read to a client that does not run yet.
+pub type Restore = Box<dyn FnOnce(&mut Client) + Send>;
+
+/// Reads content by `read`, which may wait for the disk. If that fails, it is tried again while the client starts,
+/// which waits for nothing.
+pub async fn load<T: Send + 'static>(
     read: impl Fn() -> Option<T> + Send + Sync + 'static,
+    restore: impl FnOnce(T, &mut Client) + Send + 'static,
+) -> Restore {
+    let read = Arc::new(read);
+    let attempt = Arc::clone(&read);
+    match tokio::task::spawn_blocking(move || attempt()).await.ok().flatten() {
+        Some(content) => Box::new(move |client| restore(content, client)),
+        None => Box::new(move |client| client.restore_later(load_later(read, restore))),
+    }
+}
+
+/// The attempts end once the client is past its start.
+fn load_later<T: Send + 'static>(
+    read: Arc<impl Fn() -> Option<T> + Send + Sync + 'static>,
     restore: impl FnOnce(T, &mut Client) + Send + 'static,
 ) -> oneshot::Receiver<LateRestore> {
     let (mut sender, receiver) = oneshot::channel();
-    let read = Arc::new(read);
     tokio::spawn(async move {
         loop {
             tokio::select! {

@@ -17,11 +17,6 @@ use crate::cache::{Completeness, View};
 use crate::snapshot_content::{Clock, Kept, Record};
 use crate::terminal::{printable, printable_json};
 
-/// Opens a snapshot for reading, by its folder or file.
-fn open(path: &Path) -> Result<Store, FileError> {
-    Ok(Store::read_only(snapshot_file::look(&snapshot_file::file_in(path))?))
-}
-
 /// Error of a command, with the file and the remedy.
 fn told(path: &Path, error: &FileError) -> anyhow::Error {
     let path = snapshot_file::file_in(path);
@@ -38,7 +33,7 @@ fn told(path: &Path, error: &FileError) -> anyhow::Error {
 }
 
 fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
-    let store = open(path)?;
+    let store = Store { database: snapshot_file::look(&snapshot_file::file_in(path))?, opened: None };
     let mut all = Vec::new();
     for (id, _) in store.groups()? {
         if let Some(group) = store.group(&id)? {

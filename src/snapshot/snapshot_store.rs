@@ -87,24 +87,12 @@ pub(super) struct StoredGroup {
 
 #[derive(Debug)]
 pub(super) struct Store {
-    database: Database,
+    pub(super) database: Database,
     /// Number of openings for writing, because each file may have other content. `None` for reading.
-    opened: Option<u64>,
+    pub(super) opened: Option<u64>,
 }
 
 impl Store {
-    pub(super) const fn new(database: Database, opened: u64) -> Self {
-        Self { database, opened: Some(opened) }
-    }
-
-    pub(super) const fn read_only(database: Database) -> Self {
-        Self { database, opened: None }
-    }
-
-    pub(super) const fn opened(&self) -> Option<u64> {
-        self.opened
-    }
-
     /// Number of the last run that counted.
     pub(super) fn run(&self) -> Result<u64, FileError> {
         guarded(|| {
@@ -312,28 +300,10 @@ fn write_store(
         }
     };
     for key in unwanted {
-        uncount(&mut facts, records.remove(&key[..])?.as_ref().map(|old| old.value()))?;
+        put(records, &mut facts, &key, None)?;
     }
     for name in names {
-        let key = prefix.of_name(name.as_str());
-        match store.record(name.as_str()) {
-            Some(record) => {
-                let (sum, sealed) = seal(&key, &record);
-                let is_there = {
-                    let old = records.get(&key[..])?;
-                    old.and_then(|old| said_checksum(old.value())) == Some(sum)
-                };
-                if !is_there {
-                    uncount(
-                        &mut facts,
-                        records.insert(&key[..], &sealed[..])?.as_ref().map(|old| old.value()),
-                    )?;
-                    facts.records += 1;
-                    facts.sum = facts.sum.wrapping_add(sum);
-                }
-            }
-            None => uncount(&mut facts, records.remove(&key[..])?.as_ref().map(|old| old.value()))?,
-        }
+        put(records, &mut facts, &prefix.of_name(name.as_str()), store.record(name.as_str()))?;
     }
     if before != Some(facts) {
         let sealed = seal(prefix.as_bytes(), &facts.to_bytes()).1;
@@ -342,14 +312,28 @@ fn write_store(
     Ok(())
 }
 
-/// Subtracts a removed record from the facts.
-fn uncount(facts: &mut StoreFacts, old: Option<&[u8]>) -> Result<(), FileError> {
-    let Some(old) = old else { return Ok(()) };
-    let sum = said_checksum(old).ok_or_else(|| corrupt("a record has no checksum"))?;
-    facts.records =
-        facts.records.checked_sub(1).ok_or_else(|| corrupt("there are more records than said"))?;
-    facts.sum = facts.sum.wrapping_sub(sum);
-    Ok(())
+/// Writes a record, or removes it, and keeps the facts right.
+fn put(
+    records: &mut Rows<'_>,
+    facts: &mut StoreFacts,
+    key: &[u8],
+    record: Option<Bytes>,
+) -> Result<(), FileError> {
+    let sealed = record.map(|record| seal(key, &record));
+    let checksum = |old: &[u8]| said_checksum(old).ok_or_else(|| corrupt("a record has no checksum"));
+    let old = records.get(key)?.map(|old| checksum(old.value())).transpose()?;
+    if old == sealed.as_ref().map(|(sum, _)| *sum) {
+        return Ok(());
+    }
+    if let Some(sum) = old {
+        let left = facts.records.checked_sub(1);
+        facts.records = left.ok_or_else(|| corrupt("there are more records than said"))?;
+        facts.sum = facts.sum.wrapping_sub(sum);
+    }
+    let Some((sum, sealed)) = sealed else { return Ok(records.remove(key).map(drop)?) };
+    facts.records += 1;
+    facts.sum = facts.sum.wrapping_add(sum);
+    Ok(records.insert(key, &sealed[..]).map(drop)?)
 }
 
 fn drop_range(rows: &mut Rows<'_>, prefix: &Prefix) -> Result<(), FileError> {

@@ -48,10 +48,7 @@ pub struct LiveGroup {
 }
 
 /// Source of the running node groups, without groups not loaded yet.
-pub trait LiveGroups: Send + 'static {
-    /// All of them.
-    fn all(&self) -> Vec<LiveGroup>;
-}
+pub type LiveGroups = Box<dyn Fn() -> Vec<LiveGroup> + Send>;
 
 /// Writer thread.
 #[derive(Debug)]
@@ -67,7 +64,7 @@ impl WriterThread {
     /// # Errors
     ///
     /// Error of the system if no further thread is allowed.
-    pub fn start(disk: Arc<Disk>, groups: impl LiveGroups) -> std::io::Result<Self> {
+    pub fn start(disk: Arc<Disk>, groups: LiveGroups) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
             let mut writer = Writer::new(disk, groups);
@@ -111,9 +108,9 @@ struct StoreCursor {
     completeness: Completeness,
 }
 
-pub(super) struct Writer<G> {
+pub(super) struct Writer {
     disk: Arc<Disk>,
-    groups: G,
+    groups: LiveGroups,
     cursors: HashMap<GroupId, GroupCursor>,
     /// File of the cursors, by its number of openings.
     opened: Option<u64>,
@@ -127,20 +124,11 @@ pub(super) struct Writer<G> {
     backoff: Duration,
 }
 
-impl<G: LiveGroups> Writer<G> {
-    pub(super) fn new(disk: Arc<Disk>, groups: G) -> Self {
-        let cursors = HashMap::new();
-        Self {
-            disk,
-            groups,
-            cursors,
-            opened: None,
-            run: None,
-            is_counted: false,
-            moments_at: None,
-            retry_at: None,
-            backoff: RETRY.0,
-        }
+impl Writer {
+    pub(super) fn new(disk: Arc<Disk>, groups: LiveGroups) -> Self {
+        let (cursors, opened, run, is_counted, moments_at, retry_at) = Default::default();
+        let backoff = RETRY.0;
+        Self { disk, groups, cursors, opened, run, is_counted, moments_at, retry_at, backoff }
     }
 
     /// Writes all changes. The last call ignores earlier failures.
@@ -175,12 +163,12 @@ impl<G: LiveGroups> Writer<G> {
         }
         let store = disk.store.lock();
         let Some(open) = &*store else { return Err(FileFault) };
-        if std::mem::replace(&mut self.opened, open.opened()) != open.opened() {
+        if std::mem::replace(&mut self.opened, open.opened) != open.opened {
             self.begin_anew();
         }
         let result = self.run_number(open).and_then(|run| {
             let selection = self.disk.settings.selection;
-            let live = self.groups.all();
+            let live = (self.groups)();
             let clock = clock();
             let (mut changes, mut cursors) = self.changes(&live, run, selection, clock);
             self.note_switches(&live, &mut changes, &mut cursors);
@@ -235,7 +223,7 @@ impl<G: LiveGroups> Writer<G> {
         changes: &mut Changes,
         cursors: &mut HashMap<GroupId, GroupCursor>,
     ) {
-        let now = self.groups.all();
+        let now = (self.groups)();
         for change in &mut changes.groups {
             let server = |groups: &[LiveGroup]| {
                 groups.iter().find(|group| group.id == change.id).map(|group| group.server.clone())

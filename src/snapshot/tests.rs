@@ -45,9 +45,10 @@ fn resource(type_url: &TypeUrl, name: &str, version: &str) -> Arc<Resource> {
 #[derive(Clone, Default)]
 struct Live(Arc<Mutex<Vec<LiveGroup>>>);
 
-impl LiveGroups for Live {
-    fn all(&self) -> Vec<LiveGroup> {
-        self.0.lock().clone()
+impl Live {
+    fn groups(&self) -> LiveGroups {
+        let live = Arc::clone(&self.0);
+        Box::new(move || live.lock().clone())
     }
 }
 
@@ -57,7 +58,7 @@ struct Fixture {
     budget: Budget,
     writers: BTreeMap<GroupId, cache::Writer>,
     disk: Arc<Disk>,
-    writer: Writer<Live>,
+    writer: Writer,
 }
 
 fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
@@ -78,7 +79,7 @@ fn taken(disk: &Disk, group: &GroupId, node: u128) -> Option<Loaded> {
 impl Fixture {
     fn new(folder: &Path) -> Self {
         let (live, disk) = (Live::default(), open(folder, true));
-        let writer = Writer::new(Arc::clone(&disk), live.clone());
+        let writer = Writer::new(Arc::clone(&disk), live.groups());
         let (budget, writers) = (Budget::new(1 << 20), BTreeMap::new());
         let mut fixture = Self { live, budget, writers, disk, writer };
         fixture.add(GroupId::own());
@@ -180,7 +181,7 @@ fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
     fixture.write();
     assert_eq!(fixture.disk.status().writes, 1);
     fixture.set(&own, Kind::Cluster, &[("c500", "2")]);
-    let live = fixture.live.all();
+    let live = fixture.live.groups()();
     let changes = fixture.writer.changes(&live, 1, Selection::default(), super::disk_state::clock()).0;
     let names = changes.groups.iter().flat_map(|group| &group.stores).map(|store| match &store.names {
         super::snapshot_store::Names::Some(names) => names.len(),
@@ -209,7 +210,7 @@ fn the_moment_up_to_which_content_is_current_is_written_every_minute() {
     let written = |fixture: &Fixture, seconds: u64, wall: i64| {
         let unix = Duration::from_secs(base.unix.as_secs().saturating_add_signed(wall));
         let clock = Clock { now: base.now + Duration::from_secs(seconds), unix };
-        let changes = fixture.writer.changes(&fixture.live.all(), 1, Selection::default(), clock).0;
+        let changes = fixture.writer.changes(&fixture.live.groups()(), 1, Selection::default(), clock).0;
         changes.groups.iter().map(|group| group.id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(written(&fixture, 59, 59), [""; 0]);
@@ -241,7 +242,7 @@ fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
         let live = Live::default();
         let server = String::new();
         live.0.lock().push(LiveGroup { id: own.clone(), cache, node: NODE, server, current: None });
-        Writer::new(disk, live).write().unwrap();
+        Writer::new(disk, live.groups()).write().unwrap();
     }
     assert_eq!(loaded(home.path(), &own), []);
 }

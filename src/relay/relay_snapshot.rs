@@ -1,13 +1,16 @@
-//! Start from the snapshot: it is read before anything else, or as soon as possible.
+//! Snapshot of this relay: it is read before anything else, or as soon as possible, and written from then on.
 
 use std::sync::Arc;
-
-use tokio::sync::oneshot;
+use std::time::Instant;
 
 use super::config_settings;
+use super::origin::Origin;
 use crate::config::Config;
-use crate::snapshot::{Disk, GroupId, Loaded, OtherGroups, load_later, node_digest};
-use crate::upstream::{Client, LateRestore, Restored};
+use crate::groups::Groups;
+use crate::snapshot::{
+    self, Disk, GroupId, LiveGroup, Loaded, OtherGroups, Restore, WriterThread, node_digest,
+};
+use crate::upstream::{Client, Restored};
 
 /// Opens the configured snapshot. A fault is logged, and the relay runs without it.
 pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
@@ -15,31 +18,26 @@ pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
     tokio::task::spawn_blocking(move || Disk::open(settings)).await.ok()
 }
 
-#[derive(Debug)]
-pub(super) enum Start {
-    /// Content that was read.
-    With(Saved),
-    /// Unreadable file, perhaps open in another process. It is read as soon as possible.
-    Later(oneshot::Receiver<LateRestore>),
+/// Reads the content for the own group's client. The file may be unreadable, perhaps open in another process.
+pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Restore> {
+    let (disk, servers) = (Arc::clone(disk?), config_settings::servers(config));
+    let node = node_digest(&config_settings::own_node(config));
+    let read = move || {
+        let own = disk.load(&GroupId::own(), node).ok()?;
+        let others = disk.others();
+        Some(Saved { disk: Arc::clone(&disk), servers: servers.clone(), own, others })
+    };
+    Some(snapshot::load(read, Saved::restore).await)
 }
 
 #[derive(Debug)]
-pub(super) struct Saved {
+struct Saved {
     disk: Arc<Disk>,
     /// URIs of the configured servers.
     servers: Vec<String>,
     own: Option<Loaded>,
     /// Other groups, read when their first clients come.
     others: Option<OtherGroups>,
-}
-
-impl Start {
-    pub(super) fn restore(self, client: &mut Client) {
-        match self {
-            Self::With(saved) => saved.restore(client),
-            Self::Later(later) => client.restore_later(later),
-        }
-    }
 }
 
 impl Saved {
@@ -80,15 +78,29 @@ fn tell_of_strangers(from: &str, servers: &[String]) {
     }
 }
 
-pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Start> {
-    let (disk, servers) = (Arc::clone(disk?), config_settings::servers(config));
+/// Keeps the groups on disk from now on.
+pub(super) fn keep(
+    disk: Option<&Arc<Disk>>,
+    groups: &Arc<Groups>,
+    origin: &Origin,
+    config: &Config,
+) -> Option<WriterThread> {
     let node = node_digest(&config_settings::own_node(config));
-    let read = Arc::new(move || {
-        let own = disk.load(&GroupId::own(), node).ok()?;
-        let others = disk.others();
-        Some(Saved { disk: Arc::clone(&disk), servers: servers.clone(), own, others })
-    });
-    let attempt = Arc::clone(&read);
-    let saved = tokio::task::spawn_blocking(move || attempt()).await.ok().flatten();
-    Some(saved.map_or_else(|| Start::Later(load_later(move || read(), Saved::restore)), Start::With))
+    let (groups, origin) = (Arc::clone(groups), origin.clone());
+    let live = move || {
+        let (now, state) = (Instant::now(), origin.state());
+        let server = state.as_ref().and_then(|state| state.source.as_ref());
+        let own = LiveGroup {
+            id: GroupId::own(),
+            cache: Arc::clone(groups.own().group().cache()),
+            node,
+            server: server.map_or_else(String::new, ToString::to_string),
+            current: state.as_ref().and_then(|state| state.current_ago(now)),
+        };
+        std::iter::once(own).chain(groups.live(now)).collect()
+    };
+    let started = WriterThread::start(Arc::clone(disk?), Box::new(live));
+    let fault =
+        |error: &_| tracing::warn!(%error, "cannot start the thread of the snapshot; it is not written");
+    started.inspect_err(fault).ok()
 }
