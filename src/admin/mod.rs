@@ -34,6 +34,7 @@ use tonic::body::Body;
 
 use self::answer_lane::{Lane, Refusal};
 use crate::downstream::{WireProtocol, WriteTimeout};
+use crate::fleet::{Document, LookError};
 use crate::grpc::NOT_XDS;
 use crate::http2::{Limits, Serve};
 use crate::routes::POLLED;
@@ -64,31 +65,22 @@ pub trait Report: Send + Sync + 'static {
 
     /// Page at another path, with its query; `None` if there is none. May take long; called on a thread of
     /// its own.
-    fn look(&self, path: &str, query: &str) -> Option<Page>;
+    fn look(&self, path: &str, query: &str) -> Option<Document>;
 
     fn is_order(&self, path: &str) -> bool;
 
     /// Follows an operator's posted order; `None` if there is no such order.
-    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Page>;
+    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Document>;
 
     /// Response of CSDS to an encoded request. Called on a thread of its own.
     ///
     /// # Errors
     ///
-    /// Status of a request that cannot be answered.
-    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, Status>;
+    /// Request that cannot be answered.
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError>;
 
     /// Seconds for which resources may be out of date; `None` if the source is no control plane.
     fn stale_seconds(&self) -> Option<f64>;
-}
-
-#[derive(Debug)]
-pub enum Page {
-    /// JSON, which terminals show as it is.
-    Json(String),
-    BadRequest(String),
-    NotFound(String),
-    Failed(String),
 }
 
 #[derive(Debug, Default)]
@@ -331,8 +323,8 @@ async fn answer(request: &Parts, report: Arc<impl Report>, lanes: &Lanes) -> Res
             let is_short = path == "/upstreams" && query.is_empty();
             let lane = if is_short { &lanes.scrapes } else { &lanes.looks };
             let look = lane.run(move |unread| match report.look(&path, &query) {
-                Some(Page::Json(document)) => json(unread.hold(document)),
-                Some(other) => page(other),
+                Some(Ok(document)) => json(unread.hold(document)),
+                Some(Err(error)) => fault(&error),
                 None => text(StatusCode::NOT_FOUND, NO_PAGE),
             });
             look.await.unwrap_or_else(refused)
@@ -364,7 +356,8 @@ fn order(request: &Parts, report: &impl Report, peer: SocketAddr) -> Option<Resp
         let reason = "an order of a page of another site (`origin`, `sec-fetch-site`) is not followed\n";
         return Some(text(StatusCode::FORBIDDEN, reason));
     }
-    report.order(path, request.uri.query().unwrap_or_default(), peer).map(page)
+    let ordered = report.order(path, request.uri.query().unwrap_or_default(), peer)?;
+    Some(ordered.map_or_else(|error| fault(&error), json))
 }
 
 /// Whether a page of another site made a browser send this. Not every browser sends `origin` with a form, or
@@ -379,13 +372,13 @@ fn is_of_other_site(request: &Parts) -> bool {
     own.is_none_or(|own| origin.as_bytes().strip_prefix(b"http://") != Some(own))
 }
 
-fn page(page: Page) -> Response<Full<Bytes>> {
-    match page {
-        Page::Json(document) => json(document),
-        Page::BadRequest(reason) => text(StatusCode::BAD_REQUEST, reason + "\n"),
-        Page::NotFound(reason) => text(StatusCode::NOT_FOUND, reason + "\n"),
-        Page::Failed(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
-    }
+fn fault(error: &LookError) -> Response<Full<Bytes>> {
+    let status = match error {
+        LookError::Wrong(_) | LookError::TooLarge(_) => StatusCode::BAD_REQUEST,
+        LookError::Missing(_) => StatusCode::NOT_FOUND,
+        LookError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    text(status, format!("{error}\n"))
 }
 
 fn json(document: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::nacks::{Nack, NackEntry};
-use super::registry::{Fleet, NAMES, PollRequest, Record, RecordState, withheld};
-use super::view::{DeliveryRow, LookError, NodeRow, Page, Query, RejectionRow, TypeName, row, seconds};
+use super::registry::{NAMES, PollRequest, Record, RecordState};
+use super::view::{
+    DeliveryRow, Document, LookError, NodeRow, Page, Query, RejectionRow, TypeName, View, document, row,
+    seconds,
+};
 use crate::cache::Withheld;
 use crate::fairness::lower_thread_priority;
-use crate::groups::Groups;
 use crate::resource::{Kind, Name, TypeUrl};
 use crate::subscription::{ClientState, Rejection, TypeProgress, USER_AGENT};
 use crate::telemetry;
@@ -124,66 +125,100 @@ fn standing<'p>(
     (it.delivery != newest.delivery).then_some((progress, it))
 }
 
-/// Reports clients by kind of type, including zeros.
-pub fn report_clients(fleet: &Fleet, groups: &Groups, now: Instant) {
-    let kept = withheld(groups);
-    let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
-    let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration)> =
-        kinds.map(|kind| (kind, Default::default())).collect();
-    for record in fleet.after(0) {
-        let state = record.state();
-        for progress in &state.types {
-            let (states, lag, unanswered) = figures.entry(progress.type_url().kind()).or_default();
-            states[progress.state(&kept) as usize] += 1;
-            *lag = progress.lag().max(*lag);
-            let since = progress.unanswered_since();
-            *unanswered =
-                since.map_or(*unanswered, |since| now.saturating_duration_since(since).max(*unanswered));
+impl View<'_> {
+    /// Reports clients by kind of type, including zeros.
+    pub fn report_clients(&self) {
+        let kept = self.withheld();
+        let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
+        let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration)> =
+            kinds.map(|kind| (kind, Default::default())).collect();
+        for record in self.fleet.after(0) {
+            let state = record.state();
+            for progress in &state.types {
+                let (states, lag, unanswered) = figures.entry(progress.type_url().kind()).or_default();
+                states[progress.state(&kept) as usize] += 1;
+                *lag = progress.lag().max(*lag);
+                let since = progress.unanswered_since();
+                *unanswered = since
+                    .map_or(*unanswered, |since| self.now.saturating_duration_since(since).max(*unanswered));
+            }
+            if let Some(poll) = &state.poll {
+                figures.entry(poll.type_url().kind()).or_default().0[poll.state(&kept) as usize] += 1;
+            }
         }
-        if let Some(poll) = &state.poll {
-            figures.entry(poll.type_url().kind()).or_default().0[poll.state(&kept) as usize] += 1;
+        for (kind, (states, lag, unanswered)) in figures {
+            for (state, clients) in ClientState::ALL.into_iter().zip(states) {
+                telemetry::report_clients(kind.short(), state.label(), clients);
+            }
+            telemetry::report_laggards(kind.short(), lag, unanswered);
         }
     }
-    for (kind, (states, lag, unanswered)) in figures {
-        for (state, clients) in ClientState::ALL.into_iter().zip(states) {
-            telemetry::report_clients(kind.short(), state.label(), clients);
-        }
-        telemetry::report_laggards(kind.short(), lag, unanswered);
-    }
-}
 
-/// Page of matching clients. Lowers the priority of its thread.
-///
-/// # Errors
-///
-/// [`LookError`] if the query is wrong.
-pub fn clients(
-    fleet: &Fleet,
-    groups: &Groups,
-    query: &str,
-    now: Instant,
-) -> Result<impl Serialize + use<>, LookError> {
-    let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
-    let (node, only, wanted) = (query.pattern("node"), query.type_url()?, query.state()?);
-    let mut page = Page::new("clients", &query)?;
-    let (open, mut states) = (fleet.len(), BTreeMap::<_, usize>::new());
-    let copy = |record: Arc<Record>| Some((record.copy_if(|node_id| node.matches(node_id))?, record));
-    let copies: Vec<(RecordState, Arc<Record>)> = fleet.after(0).filter_map(copy).collect();
-    let kept = withheld(groups);
-    lower_thread_priority();
-    let shared = shared_node_ids(&copies, now);
-    for (of, record) in &copies {
-        let state = of.client_state(only.as_ref(), &kept);
-        let is_one = (only.is_none() || state.is_some()) && (wanted.is_none() || state == wanted);
-        if is_one && query.get("asks_for").is_none_or(|name| asks_for(of, only.as_ref(), name)) {
-            *states.entry(state.map_or("new", ClientState::label)).or_default() += 1;
-            page.offer(record.id, || ClientRow::new(record, of, &kept, only.as_ref(), 0, now));
+    /// Page of matching clients. Lowers the priority of its thread.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is wrong.
+    pub fn clients(&self, query: &str) -> Document {
+        let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
+        let (node, only, wanted) = (query.pattern("node"), query.type_url()?, query.state()?);
+        let mut page = Page::new("clients", &query)?;
+        let (open, mut states) = (self.fleet.len(), BTreeMap::<_, usize>::new());
+        let copy = |record: Arc<Record>| Some((record.copy_if(|node_id| node.matches(node_id))?, record));
+        let copies: Vec<(RecordState, Arc<Record>)> = self.fleet.after(0).filter_map(copy).collect();
+        let kept = self.withheld();
+        lower_thread_priority();
+        let shared = shared_node_ids(&copies, self.now);
+        for (of, record) in &copies {
+            let state = of.client_state(only.as_ref(), &kept);
+            let is_one = (only.is_none() || state.is_some()) && (wanted.is_none() || state == wanted);
+            if is_one && query.get("asks_for").is_none_or(|name| asks_for(of, only.as_ref(), name)) {
+                *states.entry(state.map_or("new", ClientState::label)).or_default() += 1;
+                page.offer(record.id, || ClientRow::new(record, of, &kept, only.as_ref(), 0, self.now));
+            }
         }
+        let shown: Vec<&str> = shared.iter().take(NAMES).copied().collect();
+        let shared = json!({"count": shared.len(), "some": shown});
+        page.figures = vec![("open", json!(open)), ("states", json!(states)), ("shared_node_ids", shared)];
+        document(&page)
     }
-    let shown: Vec<&str> = shared.iter().take(NAMES).copied().collect();
-    let shared = json!({"count": shared.len(), "some": shown});
-    page.figures = vec![("open", json!(open)), ("states", json!(states)), ("shared_node_ids", shared)];
-    Ok(page)
+
+    /// A client with the names that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if it is not connected.
+    pub fn client(&self, id: &str) -> Document {
+        let record = id.parse().ok().and_then(|id| self.fleet.get(id)).ok_or_else(LookError::no_client)?;
+        let state = record.copy_if(|_| true).ok_or_else(LookError::no_client)?;
+        document(&ClientRow::new(&record, &state, &self.withheld(), None, LISTED, self.now))
+    }
+
+    /// Page of matching rejections, newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is wrong.
+    pub fn nacks(&self, query: &str) -> Document {
+        let query = Query::parse(query, &["node", "type", "limit", "after"])?;
+        let (node, only) = (query.pattern("node"), query.type_url()?);
+        let mut page = Page::new("nacks", &query)?;
+        let found: Vec<(u64, NackEntry)> = {
+            let nacks = self.fleet.nacks().lock();
+            page.figures = vec![("remembered", json!(nacks.len()))];
+            let is_one = |nack: &Nack| {
+                node.matches(&nack.client.node_id) && only.as_ref().is_none_or(|only| *only == nack.type_url)
+            };
+            let matching = nacks.before(page.downwards()).filter(|(_, entry)| is_one(&entry.newest));
+            matching.map(|(number, entry)| (number, entry.clone())).collect()
+        };
+        let kept = self.withheld();
+        for (number, entry) in found {
+            let client = || self.fleet.get(entry.newest.id).and_then(|record| record.copy_if(|_| true));
+            page.offer(number, || NackRow::new(&entry, client(), &kept, self.now));
+        }
+        document(&page)
+    }
 }
 
 /// Age of a stream before which it may be of a client that moves to another connection.
@@ -220,45 +255,9 @@ fn asks_for(state: &RecordState, only: Option<&TypeUrl>, name: &str) -> bool {
     })
 }
 
-pub fn client(fleet: &Fleet, groups: &Groups, id: u64, now: Instant) -> Option<impl Serialize + use<>> {
-    let record = fleet.get(id)?;
-    let state = record.copy_if(|_| true)?;
-    Some(ClientRow::new(&record, &state, &withheld(groups), None, LISTED, now))
-}
-
-/// Page of matching rejections, newest first.
-///
-/// # Errors
-///
-/// [`LookError`] if the query is wrong.
-pub fn nacks(
-    fleet: &Fleet,
-    groups: &Groups,
-    query: &str,
-    now: Instant,
-) -> Result<impl Serialize + use<>, LookError> {
-    let query = Query::parse(query, &["node", "type", "limit", "after"])?;
-    let (node, only) = (query.pattern("node"), query.type_url()?);
-    let mut page = Page::new("nacks", &query)?;
-    let found: Vec<(u64, NackEntry)> = {
-        let nacks = fleet.nacks().lock();
-        page.figures = vec![("remembered", json!(nacks.len()))];
-        let is_one = |nack: &Nack| {
-            node.matches(&nack.client.node_id) && only.as_ref().is_none_or(|only| *only == nack.type_url)
-        };
-        let matching = nacks.before(page.downwards()).filter(|(_, entry)| is_one(&entry.newest));
-        matching.map(|(number, entry)| (number, entry.clone())).collect()
-    };
-    let kept = withheld(groups);
-    for (number, entry) in found {
-        let client = || fleet.get(entry.newest.id).and_then(|record| record.copy_if(|_| true));
-        page.offer(number, || NackRow::new(&entry, client(), &kept, now));
-    }
-    Ok(page)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::registry::Fleet;
     use super::*;
     use crate::cache::{Cache, Limits, Protocol};
     use crate::identity::{Peer, Source};

@@ -10,22 +10,23 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
 use prost::Message as _;
+use regex::{Regex, escape};
 use serde_json::{Value as Json, json};
 
-use super::registry::{Fleet, PollRequest, Record, RecordState, withheld};
+use super::registry::{PollRequest, Record, RecordState};
 use super::resources_report::stores;
-use super::view::{Glob, LookError, Query};
+use super::view::{Document, Glob, LookError, Query, View};
 use crate::cache::{Cache, Entry, Snapshot, TypeCache, VisibleState, Withheld};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
-use crate::groups::Groups;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{
     ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
-    GenericXdsConfig, Node, NodeMatcher, StringMatcher, Timestamp, UpdateFailureState,
+    GenericXdsConfig, Node, NodeMatcher, Timestamp, UpdateFailureState,
 };
 use crate::resource::{Kind, Name, Parameters, Resource, whole_match};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
+use crate::terminal::printable_json;
 use crate::utc::{self, WallClock};
 
 /// Bytes of a dump, or of a response of CSDS.
@@ -57,32 +58,34 @@ const fn shape(kind: Kind) -> Shape {
 }
 
 struct Dump<'d> {
-    text: Vec<u8>,
+    text: String,
     descriptors: &'d Descriptors,
     clock: WallClock,
 }
 
-/// Matching resources of a node group, as a JSON `ConfigDump`. Lowers the priority of its thread.
-///
-/// # Errors
-///
-/// [`LookError`] if the query is wrong, there is no such group, or there is too much.
-pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> Result<String, LookError> {
-    let query = Query::parse(query, &["type", "name", "group"])?;
-    let (only, name) = (query.type_url()?, query.pattern("name"));
-    let wanted = query.get("group").unwrap_or_default();
-    let group = groups.chosen(Some(wanted)).into_iter().next();
-    let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
-    lower_thread_priority();
-    let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, clock: WallClock::get() };
-    for of in stores(&group, only.as_ref()) {
-        // Only what the control plane sent.
-        if of.parameter_view().as_whole().is_some() {
-            dump.put(group.cache(), &of, &name)?;
+impl View<'_> {
+    /// Matching resources of a node group, as a JSON `ConfigDump`. Lowers the priority of its thread.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is wrong, there is no such group, or there is too much.
+    pub fn config_dump(&self, query: &str) -> Document {
+        let query = Query::parse(query, &["type", "name", "group"])?;
+        let (only, name) = (query.type_url()?, query.pattern("name"));
+        let wanted = query.get("group").unwrap_or_default();
+        let group = self.groups.chosen(Some(wanted)).into_iter().next();
+        let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
+        lower_thread_priority();
+        let (text, clock) = ("{\"configs\":[".to_owned(), WallClock::get());
+        let mut dump = Dump { text, descriptors: self.descriptors, clock };
+        for of in stores(&group, only.as_ref()) {
+            // Only what the control plane sent.
+            if of.parameter_view().as_whole().is_some() {
+                dump.put(group.cache(), &of, &name)?;
+            }
         }
+        Ok(printable_json(dump.text + "]}\n"))
     }
-    dump.text.extend_from_slice(b"]}\n");
-    Ok(String::from_utf8(dump.text).unwrap_or_default())
 }
 
 impl Dump<'_> {
@@ -91,40 +94,29 @@ impl Dump<'_> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
         let is_one = |entry: &&Entry| name.matches(entry.name().as_str());
         let held = |entry: &Entry| entry.by_name().present().cloned();
-        let mut resources = snapshot.entries().filter(is_one).filter_map(held).peekable();
-        if resources.peek().is_none() {
-            return Ok(());
-        }
-        if !self.text.ends_with(b"[") {
-            self.text.push(b',');
-        }
         let (message, list, field) = shape(kind);
-        let mut head = json!({ "@type": format!("type.googleapis.com/envoy.{message}") });
-        // These have one version for all resources.
-        if matches!(kind, Kind::Cluster | Kind::Listener) {
-            head["version_info"] = json!(&**snapshot.system_version());
-        }
-        self.write(&head)?;
-        // The list is the last field.
-        self.text.pop();
-        self.text.extend_from_slice(format!(",\"{list}\":[").as_bytes());
         let parameters = of.parameter_view().wildcard();
-        for (at, resource) in resources.enumerate() {
-            if at > 0 {
-                self.text.push(b',');
+        let mut is_first = true;
+        for resource in snapshot.entries().filter(is_one).filter_map(held) {
+            if std::mem::take(&mut is_first) {
+                let comma = if self.text.ends_with('[') { "" } else { "," };
+                self.text += &format!("{comma}{{\"@type\":\"type.googleapis.com/envoy.{message}\"");
+                // These have one version for all resources.
+                if matches!(kind, Kind::Cluster | Kind::Listener) {
+                    self.text += &format!(",\"version_info\":{}", json!(&**snapshot.system_version()));
+                }
+                self.text += &format!(",\"{list}\":[");
+            } else {
+                self.text.push(',');
             }
             let updated = self.last_updated(cache, of, parameters, &resource);
-            let element = self.element(of, field, &resource, updated);
-            self.write(&element)?;
+            self.text += &self.element(of, field, &resource, updated).to_string();
+            if self.text.len() > LARGEST {
+                return Err(TOO_LARGE);
+            }
         }
-        self.text.extend_from_slice(b"]}");
+        self.text += if is_first { "" } else { "]}" };
         Ok(())
-    }
-
-    fn write(&mut self, json: &Json) -> Result<(), LookError> {
-        // Writing a `Value` to memory cannot fail.
-        _ = serde_json::to_writer(&mut self.text, json);
-        if self.text.len() > LARGEST { Err(TOO_LARGE) } else { Ok(()) }
     }
 
     /// Arrival of the current state, if the history still has it.
@@ -227,61 +219,58 @@ impl Bodies<'_> {
     }
 }
 
-/// Response to an encoded request. Lowers the priority of its thread.
-///
-/// # Errors
-///
-/// [`LookError`] if the request cannot be read or answered.
-pub fn client_status(
-    fleet: &Fleet,
-    groups: &Groups,
-    descriptors: &Descriptors,
-    request: &[u8],
-) -> Result<Vec<u8>, LookError> {
-    let request = ClientStatusRequest::decode(request)
-        .map_err(|error| LookError::Wrong(format!("the request is no ClientStatusRequest: {error}")))?;
-    let matchers = NodeMatchers::new(&request.node_matchers)?;
-    let clock = WallClock::get();
-    let mut response = ClientStatusResponse::default();
-    let mut bodies =
-        (!request.exclude_resource_contents).then(|| Bodies { descriptors, shown: HashMap::new() });
-    let (mut places, mut bytes) = (HashMap::new(), 0);
-    let copy = |record: Arc<Record>| {
-        let state = record.copy_if(|node_id| matchers.matches(node_id))?;
-        Some((state.client.clone()?, state, record))
-    };
-    let copies: Vec<_> = fleet.after(0).filter_map(copy).collect();
-    let kept = withheld(groups);
-    lower_thread_priority();
-    for (client, state, record) in copies {
-        let RecordState { types, poll, group, .. } = state;
-        // A client may have a stream for each type.
-        let at = *places.entry((record.connection, Arc::clone(&client))).or_insert_with(|| {
-            let group = group.map(|group| format!(", node group {group}")).unwrap_or_default();
-            response.config.push(ClientConfig {
-                node: Some(Node {
-                    id: client.node_id.clone(),
-                    cluster: client.cluster.clone(),
-                    user_agent_name: client.user_agent.clone(),
-                }),
-                generic_xds_configs: Vec::new(),
-                client_scope: format!("{}{group}", scope(&record)),
-            });
-            response.config.len() - 1
-        });
-        let configs = &mut response.config[at].generic_xds_configs;
-        let mut add = |config: GenericXdsConfig| {
-            // Prefixes and node are small beside it.
-            bytes += config.encoded_len() + 16;
-            configs.push(config);
-            if bytes > LARGEST { Err(RESPONSE_TOO_LARGE) } else { Ok(()) }
+impl View<'_> {
+    /// Response to an encoded request. Lowers the priority of its thread.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the request cannot be read or answered.
+    pub fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError> {
+        let request = ClientStatusRequest::decode(request)
+            .map_err(|error| LookError::Wrong(format!("the request is no ClientStatusRequest: {error}")))?;
+        let matchers = NodeMatchers::new(&request.node_matchers)?;
+        let clock = WallClock::get();
+        let mut response = ClientStatusResponse::default();
+        let mut bodies = (!request.exclude_resource_contents)
+            .then(|| Bodies { descriptors: self.descriptors, shown: HashMap::new() });
+        let (mut places, mut bytes) = (HashMap::new(), 0);
+        let copy = |record: Arc<Record>| {
+            let state = record.copy_if(|node_id| matchers.matches(node_id))?;
+            Some((state.client.clone()?, state, record))
         };
-        for progress in &types {
-            add_resources(progress, &kept, bodies.as_mut(), clock, &mut add)?;
+        let copies: Vec<_> = self.fleet.after(0).filter_map(copy).collect();
+        let kept = self.withheld();
+        lower_thread_priority();
+        for (client, state, record) in copies {
+            let RecordState { types, poll, group, .. } = state;
+            // A client may have a stream for each type.
+            let at = *places.entry((record.connection, Arc::clone(&client))).or_insert_with(|| {
+                let group = group.map(|group| format!(", node group {group}")).unwrap_or_default();
+                response.config.push(ClientConfig {
+                    node: Some(Node {
+                        id: client.node_id.clone(),
+                        cluster: client.cluster.clone(),
+                        user_agent_name: client.user_agent.clone(),
+                    }),
+                    generic_xds_configs: Vec::new(),
+                    client_scope: format!("{}{group}", scope(&record)),
+                });
+                response.config.len() - 1
+            });
+            let configs = &mut response.config[at].generic_xds_configs;
+            let mut add = |config: GenericXdsConfig| {
+                // Prefixes and node are small beside it.
+                bytes += config.encoded_len() + 16;
+                configs.push(config);
+                if bytes > LARGEST { Err(RESPONSE_TOO_LARGE) } else { Ok(()) }
+            };
+            for progress in &types {
+                add_resources(progress, &kept, bodies.as_mut(), clock, &mut add)?;
+            }
+            poll.iter().map(|poll| poll_config(poll, &kept)).try_for_each(&mut add)?;
         }
-        poll.iter().map(|poll| poll_config(poll, &kept)).try_for_each(&mut add)?;
+        Ok(response.encode_to_vec())
     }
-    Ok(response.encode_to_vec())
 }
 
 fn scope(record: &Record) -> String {
@@ -408,11 +397,8 @@ fn of_missing(
     (statuses, None, error.map(|error| failure(error.message())))
 }
 
-/// Whether a node ID matches.
-type Matcher = Box<dyn Fn(&str) -> bool>;
-
-/// One of them has to match. Without any, every node matches.
-struct NodeMatchers(Vec<Matcher>);
+/// Expressions for the whole node ID; one of them has to match. Without any, every node matches.
+struct NodeMatchers(Vec<Regex>);
 
 impl NodeMatchers {
     /// Reads the matchers of a request.
@@ -424,21 +410,11 @@ impl NodeMatchers {
         if matchers.len() > MATCHERS {
             return Err(fault(format!("more than {MATCHERS} matchers")));
         }
-        let read = |matcher: &NodeMatcher| {
-            if !matcher.node_metadatas.is_empty() {
-                let reason = "the relay does not keep the metadata of its clients; match `node_id`";
-                return Err(fault(reason));
-            }
-            match &matcher.node_id {
-                Some(node_id) => read(node_id),
-                None => Ok(Box::new(|_: &str| true) as Matcher),
-            }
-        };
         matchers.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
     pub(super) fn matches(&self, node_id: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|matches| matches(node_id))
+        self.0.is_empty() || self.0.iter().any(|pattern| pattern.is_match(node_id))
     }
 }
 
@@ -446,39 +422,32 @@ fn fault(reason: impl Display) -> LookError {
     LookError::Wrong(format!("node_matchers: {reason}"))
 }
 
-fn read(matcher: &StringMatcher) -> Result<Matcher, LookError> {
-    let ignores_case = matcher.ignore_case;
-    let of = |text: &String, is_one: fn(&str, &str) -> bool| -> Matcher {
-        if ignores_case {
-            let text = text.to_lowercase();
-            Box::new(move |node_id| is_one(&node_id.to_lowercase(), &text))
-        } else {
-            let text = text.clone();
-            Box::new(move |node_id| is_one(node_id, &text))
+fn read(matcher: &NodeMatcher) -> Result<Regex, LookError> {
+    const ANY: &str = "(?s:.*)";
+    if !matcher.node_metadatas.is_empty() {
+        return Err(fault("the relay does not keep the metadata of its clients; match `node_id`"));
+    }
+    let (key, pattern) = match matcher.node_id.as_ref().map(|node_id| &node_id.match_pattern) {
+        None => ("node_id", ANY.to_owned()),
+        Some(Some(MatchPattern::Exact(exact))) => ("exact", escape(exact)),
+        Some(Some(MatchPattern::Prefix(prefix))) => ("prefix", escape(prefix) + ANY),
+        Some(Some(MatchPattern::Suffix(suffix))) => ("suffix", ANY.to_owned() + &escape(suffix)),
+        Some(Some(MatchPattern::Contains(part))) => ("contains", format!("{ANY}{}{ANY}", escape(part))),
+        Some(Some(MatchPattern::SafeRegex(pattern))) => ("safe_regex", pattern.regex.clone()),
+        Some(None) => {
+            return Err(fault("`node_id` needs one of exact, prefix, suffix, contains or safe_regex"));
         }
     };
-    Ok(match &matcher.match_pattern {
-        Some(MatchPattern::Exact(exact)) => of(exact, |node_id, exact| node_id == exact),
-        Some(MatchPattern::Prefix(prefix)) => of(prefix, |node_id, prefix| node_id.starts_with(prefix)),
-        Some(MatchPattern::Suffix(suffix)) => of(suffix, |node_id, suffix| node_id.ends_with(suffix)),
-        Some(MatchPattern::Contains(part)) => of(part, |node_id, part| node_id.contains(part)),
-        // `ignore_case` does not apply.
-        Some(MatchPattern::SafeRegex(pattern)) => {
-            let pattern = whole_match(&pattern.regex, AUTOMATON);
-            let pattern = pattern.map_err(|error| fault(format!("`safe_regex` is {error}")))?;
-            Box::new(move |node_id| pattern.is_match(node_id))
-        }
-        None => {
-            let known = "exact, prefix, suffix, contains or safe_regex";
-            return Err(fault(format!("`node_id` needs one of {known}")));
-        }
-    })
+    let ignores_case = matcher.node_id.as_ref().is_some_and(|node_id| node_id.ignore_case);
+    // It does not apply to an expression of the request.
+    let pattern = if ignores_case && key != "safe_regex" { format!("(?i:{pattern})") } else { pattern };
+    whole_match(&pattern, AUTOMATON).map_err(|error| fault(format!("`{key}` is {error}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::status::RegexMatcher;
+    use crate::proto::status::{RegexMatcher, StringMatcher};
 
     fn matcher(pattern: MatchPattern, ignore_case: bool) -> NodeMatcher {
         let node_id = StringMatcher { ignore_case, match_pattern: Some(pattern) };

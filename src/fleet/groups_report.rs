@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::view::{LookError, NameRow, Page, Query, TypeName, in_seconds, row, text_of};
+use super::view::{
+    Document, LookError, NameRow, Page, Query, TypeName, View, document, in_seconds, row, text_of,
+};
 use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
 use crate::groups::{GroupStatus, Groups, RuleFigures, ShownNode};
 use crate::node_group::GroupKey;
@@ -168,35 +170,43 @@ pub fn refusals(state: &UpstreamState, now: Instant) -> Json {
     json!(state.refusals.iter().map(|refusal| RefusalRow::new(refusal, now)).collect::<Vec<_>>())
 }
 
-/// Figures of the groups of each rule.
-pub fn rules(groups: &Groups, now: Instant) -> Json {
-    let figures = groups.figures(now);
-    json!(figures.iter().map(|(rule, figures)| RuleRow::new(rule, figures)).collect::<Vec<_>>())
-}
-
-/// Figures by rule, and a page of matching groups by rule and key. `servers` are those of the configuration.
-///
-/// # Errors
-///
-/// [`LookError`] if the query is wrong.
-pub fn groups(
-    groups: &Groups,
-    servers: &[String],
-    query: &str,
-    now: Instant,
-) -> Result<impl Serialize + use<>, LookError> {
-    let query = Query::parse(query, &["group", "limit", "after"])?;
-    let (group, mut page) = (query.pattern("group"), Page::new("listed", &query)?);
-    let mut made = groups.made();
-    made.retain(|(key, ..)| group.matches(&key.to_string()));
-    made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
-    page.figures = vec![("rules", rules(groups, now)), ("matched", json!(made.len()))];
-    for (place, (key, group, clients)) in (1..).zip(&made) {
-        if let Some(status) = group.status() {
-            page.offer(place, || GroupRow::new(key, *clients, &status, servers, now));
-        }
+impl View<'_> {
+    /// Figures of the groups of each rule.
+    pub fn rules(&self) -> Json {
+        let figures = self.groups.figures(self.now);
+        json!(figures.iter().map(|(rule, figures)| RuleRow::new(rule, figures)).collect::<Vec<_>>())
     }
-    Ok(page)
+
+    /// Figures by rule, and a page of matching groups by rule and key. `servers` are those of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is wrong.
+    pub fn node_groups(&self, servers: &[String], query: &str) -> Result<impl Serialize + use<>, LookError> {
+        let query = Query::parse(query, &["group", "limit", "after"])?;
+        let (group, mut page) = (query.pattern("group"), Page::new("listed", &query)?);
+        let mut made = self.groups.made();
+        made.retain(|(key, ..)| group.matches(&key.to_string()));
+        made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
+        page.figures = vec![("rules", self.rules()), ("matched", json!(made.len()))];
+        for (place, (key, group, clients)) in (1..).zip(&made) {
+            if let Some(status) = group.status() {
+                page.offer(place, || GroupRow::new(key, *clients, &status, servers, self.now));
+            }
+        }
+        Ok(page)
+    }
+
+    /// Changes on trial or held, of each group.
+    ///
+    /// # Errors
+    ///
+    /// As of [`document`].
+    pub fn rollouts(&self) -> Document {
+        let rollouts = rollouts_of(self.groups, None);
+        let row = |(key, rollout): (_, Arc<Rollout>)| RolloutRow::new(key, &rollout.status(self.now));
+        document(&rollouts.map(row).collect::<Vec<_>>())
+    }
 }
 
 /// None without guarded types.
@@ -206,9 +216,4 @@ pub fn rollouts_of(
 ) -> impl Iterator<Item = (Option<String>, Arc<Rollout>)> {
     let chosen = groups.chosen(only).into_iter();
     chosen.filter_map(|(key, group)| Some((key, Arc::clone(group.cache().rollout()?))))
-}
-
-pub fn rollouts(groups: &Groups, now: Instant) -> impl Serialize + use<> {
-    let rollouts = rollouts_of(groups, None);
-    rollouts.map(|(key, rollout)| RolloutRow::new(key, &rollout.status(now))).collect::<Vec<_>>()
 }

@@ -20,10 +20,7 @@ mod resource_history;
 mod resources_report;
 mod view;
 
-pub use clients_report::{client, clients, nacks, report_clients};
-pub use config_dump::{client_status, config_dump};
-pub use groups_report::{groups, refusals, rollouts, rollouts_of, rules};
+pub use groups_report::{refusals, rollouts_of};
 pub use registry::{Fleet, FollowedChange, PollRequest, Registration, Spread, spread};
-pub use resource_history::{GroupStates, earlier_states, history};
-pub use resources_report::resources;
-pub use view::{LookError, Query, clip, seconds};
+pub use resource_history::{GroupStates, earlier_states};
+pub use view::{Document, LookError, Query, View, clip, document, seconds};

@@ -11,9 +11,8 @@ use serde::Serialize;
 
 use super::json_diff::{DiffReport, Side, diff, lost};
 use super::registry::Fleet;
-use super::view::{LookError, NameRow, Query, clip, row, seconds, text_of};
+use super::view::{Document, LookError, NameRow, Query, View, clip, document, row, seconds, text_of};
 use crate::cache::{EarlierState, Generation, ParameterView, PlacedChange, ResourceChange, Track};
-use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
 use crate::resource::{Name, Parameters, Resource, TypeUrl};
@@ -162,27 +161,48 @@ pub(super) struct Line {
     tallies: Vec<[usize; 3]>,
 }
 
-/// History of the resource in the query, or the newest changes of all. Lowers the priority of its thread for
-/// diffs.
-///
-/// # Errors
-///
-/// [`LookError`] if the query is wrong, or there is no such resource, group, version or time: this one begins with "no history".
-pub fn history(
-    fleet: &Fleet,
-    groups: &Groups,
-    descriptors: &Descriptors,
-    query: &str,
-    now: Instant,
-) -> Result<impl Serialize + use<>, LookError> {
-    let keys = ["type", "name", "from", "at", "to", "group", "since", "until", "limit"];
-    let query = Query::parse(query, &keys)?;
-    let (of, only, limit) = (HistoryOf::read(&query)?, query.type_url()?, query.limit(CHANGES)?);
-    let times = (query.time("since")?, query.time("until")?);
-    let groups = chosen(groups, query.get("group"))?;
-    let one = of.map(|of| one(fleet, &groups, descriptors, &of, now)).transpose()?;
-    let changes = one.is_none().then(|| recent(&groups, only.as_ref(), times, limit, now));
-    Ok(Answer { one, changes })
+impl View<'_> {
+    /// History of the resource in the query, or the newest changes of all. Lowers the priority of its thread for
+    /// diffs.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is wrong, or there is no such resource, group, version or time: this one begins with "no history".
+    pub fn history(&self, query: &str) -> Document {
+        let keys = ["type", "name", "from", "at", "to", "group", "since", "until", "limit"];
+        let query = Query::parse(query, &keys)?;
+        let (of, only, limit) = (HistoryOf::read(&query)?, query.type_url()?, query.limit(CHANGES)?);
+        let times = (query.time("since")?, query.time("until")?);
+        let groups = chosen(self.groups, query.get("group"))?;
+        let one = of.map(|of| self.one(&groups, &of)).transpose()?;
+        let changes = one.is_none().then(|| recent(&groups, only.as_ref(), times, limit, self.now));
+        document(&Answer { one, changes })
+    }
+
+    fn one(&self, groups: &Chosen, of: &HistoryOf) -> Result<HistoryPage, LookError> {
+        let mut lines = lines(groups, of)?;
+        let left_out = lines.len().saturating_sub(HISTORIES);
+        lines.truncate(HISTORIES);
+        count(self.fleet, of, &mut lines);
+        // From here on, no lock is taken that others wait for.
+        lower_thread_priority();
+        let deadline = Instant::now() + COMPARING;
+        let mut histories = Vec::new();
+        let mut missing = None;
+        for line in &lines {
+            match line.sides(of) {
+                Ok((from, to)) => {
+                    let diff = diff(self.descriptors, &of.type_url, from, to, deadline);
+                    histories.push(HistoryRow::new(line, &of.type_url, diff, self.now));
+                }
+                Err(reason) => missing = Some(reason),
+            }
+        }
+        if let Some(reason) = missing.filter(|_| histories.is_empty()) {
+            return Err(LookError::Missing(reason));
+        }
+        Ok(HistoryPage::new(of, histories, left_out))
+    }
 }
 
 /// Whether a moment is later than a time, both as shown: in whole seconds.
@@ -225,37 +245,6 @@ pub(super) fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, Look
         return Ok(chosen);
     };
     Err(LookError::Missing(reason))
-}
-
-fn one(
-    fleet: &Fleet,
-    groups: &Chosen,
-    descriptors: &Descriptors,
-    of: &HistoryOf,
-    now: Instant,
-) -> Result<HistoryPage, LookError> {
-    let mut lines = lines(groups, of)?;
-    let left_out = lines.len().saturating_sub(HISTORIES);
-    lines.truncate(HISTORIES);
-    count(fleet, of, &mut lines);
-    // From here on, no lock is taken that others wait for.
-    lower_thread_priority();
-    let deadline = Instant::now() + COMPARING;
-    let mut histories = Vec::new();
-    let mut missing = None;
-    for line in &lines {
-        match line.sides(of) {
-            Ok((from, to)) => {
-                let diff = diff(descriptors, &of.type_url, from, to, deadline);
-                histories.push(HistoryRow::new(line, &of.type_url, diff, now));
-            }
-            Err(reason) => missing = Some(reason),
-        }
-    }
-    if let Some(reason) = missing.filter(|_| histories.is_empty()) {
-        return Err(LookError::Missing(reason));
-    }
-    Ok(HistoryPage::new(of, histories, left_out))
 }
 
 /// Changes of a resource in each group.

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::json;
 
-use super::registry::withheld;
-use super::view::{LookError, NameRow, Page, Query, TypeName, row};
+use super::view::{Document, NameRow, Page, Query, TypeName, View, document, row};
 use crate::cache::{Entry, Named, Snapshot, Track, TypeCache};
-use crate::groups::{Group, Groups};
+use crate::groups::Group;
 use crate::resource::{Name, Resource, TypeUrl};
 
 /// Store as the fleet sees it, of one view. Canaries may see another.
@@ -132,49 +130,54 @@ pub(super) fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache
     stores
 }
 
-/// Page of matching resources, by group, type and name.
-///
-/// # Errors
-///
-/// [`LookError`] if the query is wrong.
-pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, LookError> {
-    let query = Query::parse(query, &["type", "name", "held_back", "limit", "after"])?;
-    let (only, name, is_about_held_back) =
-        (query.type_url()?, query.pattern("name"), query.is_set("held_back")?);
-    let (mut page, mut place) = (Page::new("resources", &query)?, 0);
-    let mut matched: BTreeMap<_, usize> = BTreeMap::new();
-    let mut fingerprints: BTreeMap<(Option<String>, TypeUrl), Fingerprint> = BTreeMap::new();
-    let withheld = withheld(groups);
-    for (key, group) in groups.chosen(None) {
-        for store in stores(&group, only.as_ref()) {
-            let (type_url, view) = (store.type_url().clone(), store.parameter_view().clone());
-            let steps = 0..group.cache().rollout_of(&type_url).map_or(0, |rollout| rollout.steps());
-            let canaries =
-                steps.filter_map(|step| group.cache().find(&type_url, &view.clone().on(Track::Canary(step))));
-            let canaries = canaries.collect();
-            // Stores of mixed parameters and of restricted clients repeat the others.
-            let mut fingerprint =
-                view.as_whole().map(|_| fingerprints.entry((key.clone(), type_url.clone())).or_default());
-            let (snapshot, newest) = (store.snapshot(), withheld.newest(&store).collect());
-            let shown = Shown { store, canaries, newest };
-            let sent = snapshot.entries().filter(|entry| !is_tombstone(entry)).map(|entry| (entry, false));
-            let all = sent.chain(shown.unsent(&snapshot).map(|entry| (entry, true)));
-            let is_asked = |(entry, is_new): &(&Entry, bool)| {
-                let is_held_back = || *is_new || shown.newest(entry).is_some();
-                name.matches(entry.name().as_str()) && (!is_about_held_back || is_held_back())
-            };
-            for (entry, is_new) in all.filter(is_asked) {
-                *matched.entry(type_url.kind().short()).or_default() += 1;
-                if let Some((all, resource)) = fingerprint.as_mut().zip(resource(entry)).filter(|_| !is_new) {
-                    all.add(&type_url, resource);
+impl View<'_> {
+    /// Page of matching resources, by group, type and name.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if the query is wrong.
+    pub fn resources(&self, query: &str) -> Document {
+        let query = Query::parse(query, &["type", "name", "held_back", "limit", "after"])?;
+        let (only, name, is_about_held_back) =
+            (query.type_url()?, query.pattern("name"), query.is_set("held_back")?);
+        let (mut page, mut place) = (Page::new("resources", &query)?, 0);
+        let mut matched: BTreeMap<_, usize> = BTreeMap::new();
+        let mut fingerprints: BTreeMap<(Option<String>, TypeUrl), Fingerprint> = BTreeMap::new();
+        let withheld = self.withheld();
+        for (key, group) in self.groups.chosen(None) {
+            for store in stores(&group, only.as_ref()) {
+                let (type_url, view) = (store.type_url().clone(), store.parameter_view().clone());
+                let steps = 0..group.cache().rollout_of(&type_url).map_or(0, |rollout| rollout.steps());
+                let canaries = steps
+                    .filter_map(|step| group.cache().find(&type_url, &view.clone().on(Track::Canary(step))));
+                let canaries = canaries.collect();
+                // Stores of mixed parameters and of restricted clients repeat the others.
+                let mut fingerprint =
+                    view.as_whole().map(|_| fingerprints.entry((key.clone(), type_url.clone())).or_default());
+                let (snapshot, newest) = (store.snapshot(), withheld.newest(&store).collect());
+                let shown = Shown { store, canaries, newest };
+                let sent =
+                    snapshot.entries().filter(|entry| !is_tombstone(entry)).map(|entry| (entry, false));
+                let all = sent.chain(shown.unsent(&snapshot).map(|entry| (entry, true)));
+                let is_asked = |(entry, is_new): &(&Entry, bool)| {
+                    let is_held_back = || *is_new || shown.newest(entry).is_some();
+                    name.matches(entry.name().as_str()) && (!is_about_held_back || is_held_back())
+                };
+                for (entry, is_new) in all.filter(is_asked) {
+                    *matched.entry(type_url.kind().short()).or_default() += 1;
+                    if let Some((all, resource)) =
+                        fingerprint.as_mut().zip(resource(entry)).filter(|_| !is_new)
+                    {
+                        all.add(&type_url, resource);
+                    }
+                    place += 1;
+                    page.offer(place, || ResourceRow::new(&shown, key.as_deref(), entry, is_new));
                 }
-                place += 1;
-                page.offer(place, || ResourceRow::new(&shown, key.as_deref(), entry, is_new));
             }
         }
+        fingerprints.retain(|_, all| all.resources > 0);
+        let rows = fingerprints.into_iter().map(|((key, of), all)| FingerprintRow::new(&of, key, all));
+        page.figures = vec![("matched", json!(matched)), ("fingerprints", json!(rows.collect::<Vec<_>>()))];
+        document(&page)
     }
-    fingerprints.retain(|_, all| all.resources > 0);
-    let rows = fingerprints.into_iter().map(|((key, of), all)| FingerprintRow::new(&of, key, all));
-    page.figures = vec![("matched", json!(matched)), ("fingerprints", json!(rows.collect::<Vec<_>>()))];
-    Ok(page)
 }

@@ -10,9 +10,30 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
+use super::registry::{Fleet, withheld};
+use crate::cache::Withheld;
+use crate::descriptors::Descriptors;
+use crate::groups::Groups;
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::subscription::{Client, ClientState, Delivery};
+use crate::terminal::printable_json;
 use crate::utc;
+
+/// State of a relay for operators.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'v> {
+    pub fleet: &'v Fleet,
+    pub groups: &'v Groups,
+    pub descriptors: &'v Descriptors,
+    pub now: Instant,
+}
+
+impl View<'_> {
+    /// Changes that clients were not sent yet. Read it after the records of the clients.
+    pub(super) fn withheld(&self) -> Withheld {
+        withheld(self.groups)
+    }
+}
 
 /// Bytes.
 const LONGEST: usize = 4 << 10;
@@ -31,6 +52,22 @@ pub enum LookError {
     /// The answer would be too large.
     #[error("{0}")]
     TooLarge(&'static str),
+    /// The relay could not do it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// JSON text, which terminals show as it is.
+pub type Document = Result<String, LookError>;
+
+/// Writes a document on one line.
+///
+/// # Errors
+///
+/// [`LookError::Failed`] if a key of a map is no text.
+pub fn document(of: &impl Serialize) -> Document {
+    let text = serde_json::to_string(of).map_err(|error| LookError::Failed(error.to_string()))?;
+    Ok(printable_json(text + "\n"))
 }
 
 /// Keys of a query with their values.
@@ -134,6 +171,11 @@ impl LookError {
     /// A query lacks a key. `example` has all that are needed.
     pub fn without(key: &str, example: &str) -> Self {
         Self::Wrong(format!("`{key}` is missing: {example} for example"))
+    }
+
+    /// There is no such client.
+    pub fn no_client() -> Self {
+        Self::Missing("no such client; GET /clients lists those that are connected".to_owned())
     }
 
     /// There is no such node group.

@@ -9,10 +9,9 @@ use std::time::{Instant, SystemTime};
 use serde_json::json;
 
 use super::origin::Origin;
-use super::relay_status::{Status, document, no_such_client, refused};
-use crate::admin::Page;
+use super::relay_status::Status;
 use crate::cache::{Note, Order, RefreshError};
-use crate::fleet::{GroupStates, LookError, Query, clip, earlier_states};
+use crate::fleet::{Document, GroupStates, LookError, Query, clip, document, earlier_states};
 use crate::resource::Name;
 
 /// Keys of the query of an order; `None` for any other path.
@@ -36,23 +35,22 @@ pub(super) fn is_order(path: &str) -> bool {
 }
 
 /// Follows an order; `None` for any other path.
-pub(super) fn follow(status: &Status, path: &str, query: &str, peer: SocketAddr) -> Option<Page> {
+pub(super) fn follow(status: &Status, path: &str, query: &str, peer: SocketAddr) -> Option<Document> {
     let keys = keys(path)?;
     if !query.is_empty() && !query.contains('=') {
         // A slip, and not the own group, which an empty `group` stands for.
-        return Some(refused(&LookError::Wrong(format!("`{}` has no value", clip(query)))));
+        return Some(Err(LookError::Wrong(format!("`{}` has no value", clip(query)))));
     }
-    let followed = Query::parse(query, keys).and_then(|query| match path {
+    Some(Query::parse(query, keys).and_then(|query| match path {
         "/rollout/hold" | "/rollout/release" | "/rollout/discard" => {
             decide(status, path.trim_start_matches("/rollout/"), &query, peer)
         }
         "/rollout/restore" => restore(status, &query, peer),
-        "/drain" => Ok(drain(status)),
-        "/log" => Ok(log(status, query.get("level"))),
+        "/drain" => drain(status),
+        "/log" => log(status, query.get("level")),
         "/refresh" => refresh(status, &query),
-        _ => Ok(disconnect(status, to_disconnect(path).unwrap_or_default())),
-    });
-    Some(followed.unwrap_or_else(|wrong| refused(&wrong)))
+        _ => disconnect(status, to_disconnect(path).unwrap_or_default()),
+    }))
 }
 
 /// Time and author of an order: the peer, and what it says of itself.
@@ -67,7 +65,7 @@ fn note(query: &Query<'_>, peer: SocketAddr) -> Note {
 }
 
 /// Gives the groups of a query this order. Answers with those that had something to order.
-fn decide(status: &Status, what: &str, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {
+fn decide(status: &Status, what: &str, query: &Query<'_>, peer: SocketAddr) -> Document {
     let (of, note, now) = (query.type_url()?, note(query, peer), Instant::now());
     let order = match what {
         "hold" => Order::Hold(of, note.clone()),
@@ -82,13 +80,13 @@ fn decide(status: &Status, what: &str, query: &Query<'_>, peer: SocketAddr) -> R
             "hold" => "no such node group, or the type is not in `rollout.types`",
             _ => "nothing is held",
         };
-        return Ok(Page::NotFound(format!("{why}; GET /rollout shows what is on trial or held")));
+        return Err(LookError::Missing(format!("{why}; GET /rollout shows what is on trial or held")));
     }
     log_order(what, query, &ordered, &note);
-    Ok(document(&json!({ "groups": ordered })))
+    document(&json!({ "groups": ordered }))
 }
 
-fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {
+fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Document {
     let (note, now, mut ordered, mut restored) = (note(query, peer), Instant::now(), Vec::new(), 0);
     for GroupStates { group, of, states } in earlier_states(&status.groups, query)? {
         restored += states.len();
@@ -96,7 +94,7 @@ fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Result<Page,
         ordered.push(group);
     }
     log_order("restore", query, &ordered, &note);
-    Ok(document(&json!({ "groups": ordered, "restored": restored })))
+    document(&json!({ "groups": ordered, "restored": restored }))
 }
 
 fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], note: &Note) {
@@ -116,7 +114,7 @@ fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], note: &N
 }
 
 /// As Envoy's `drain_listeners?graceful`: like SIGTERM, but the process goes on.
-fn drain(status: &Status) -> Page {
+fn drain(status: &Status) -> Document {
     let (drain, window) = (&status.drain, status.drain.window());
     let is_first = drain.begin();
     if is_first {
@@ -131,12 +129,10 @@ fn drain(status: &Status) -> Page {
     document(&json!({ "state": "DRAINING", "window_seconds": window.as_secs_f64(), "began": is_first }))
 }
 
-fn disconnect(status: &Status, id: &str) -> Page {
+fn disconnect(status: &Status, id: &str) -> Document {
     let client = id.parse().ok().and_then(|id| status.fleet.connection_of(id));
-    let Some((connection, node)) = client.filter(|(number, _)| status.drain.connections.close_one(*number))
-    else {
-        return no_such_client();
-    };
+    let closed = client.filter(|(number, _)| status.drain.connections.close_one(*number));
+    let (connection, node) = closed.ok_or_else(LookError::no_client)?;
     tracing::info!(
         client = id,
         connection,
@@ -146,30 +142,23 @@ fn disconnect(status: &Status, id: &str) -> Page {
     document(&json!({ "connection": connection, "node": node }))
 }
 
-fn log(status: &Status, level: Option<&str>) -> Page {
-    let Some(level) = level else {
-        return Page::BadRequest("`level` is missing: /log?level=debug".to_owned());
-    };
-    let Some(log) = status.log_level.get() else {
-        return Page::Failed("the log of this process has no level that can be changed".to_owned());
-    };
-    match log.set(level) {
-        Ok(before) => {
-            tracing::info!(before, now = level, "the log level was changed, as an operator ordered");
-            document(&json!({ "before": before, "now": level }))
-        }
-        Err(wrong) => Page::BadRequest(wrong),
-    }
+fn log(status: &Status, level: Option<&str>) -> Document {
+    let without = || LookError::Wrong("`level` is missing: /log?level=debug".to_owned());
+    let fixed = || LookError::Failed("the log of this process has no level that can be changed".to_owned());
+    let (level, log) = (level.ok_or_else(without)?, status.log_level.get().ok_or_else(fixed)?);
+    let before = log.set(level).map_err(LookError::Wrong)?;
+    tracing::info!(before, now = level, "the log level was changed, as an operator ordered");
+    document(&json!({ "before": before, "now": level }))
 }
 
 /// Has a resource asked for anew, in all groups or in one. What is held is served until the control plane answers.
-fn refresh(status: &Status, query: &Query<'_>) -> Result<Page, LookError> {
+fn refresh(status: &Status, query: &Query<'_>) -> Document {
     let without = |key| LookError::without(key, "/refresh?type=eds&name=backend");
     let type_url = query.type_url()?.ok_or_else(|| without("type"))?;
     let name = Name::normal(query.get("name").ok_or_else(|| without("name"))?);
     if matches!(status.origin, Origin::Directory { .. }) {
         let why = "resources come from a directory, which is read again whenever a file in it changes";
-        return Ok(Page::BadRequest(why.to_owned()));
+        return Err(LookError::Wrong(why.to_owned()));
     }
     let (mut groups, mut is_busy) = (Vec::new(), false);
     for (group, running) in status.groups.chosen(query.get("group")) {
@@ -180,11 +169,10 @@ fn refresh(status: &Status, query: &Query<'_>) -> Result<Page, LookError> {
         }
     }
     if groups.is_empty() {
-        return Ok(match is_busy {
-            true => Page::Failed(RefreshError::Busy.to_string()),
-            false => Page::NotFound(
-                "no client asks for this resource; GET /resources lists those that are held".to_owned(),
-            ),
+        let unwanted = "no client asks for this resource; GET /resources lists those that are held";
+        return Err(match is_busy {
+            true => LookError::Failed(RefreshError::Busy.to_string()),
+            false => LookError::Missing(unwanted.to_owned()),
         });
     }
     let kind = type_url.kind().short();
@@ -197,7 +185,5 @@ fn refresh(status: &Status, query: &Query<'_>) -> Result<Page, LookError> {
             "asking the control plane for a resource anew, as an operator ordered"
         );
     }
-    Ok(document(
-        &json!({ "type": kind, "type_url": type_url.as_str(), "name": name.as_str(), "groups": groups }),
-    ))
+    document(&json!({ "type": kind, "type_url": type_url.as_str(), "name": name.as_str(), "groups": groups }))
 }

@@ -8,19 +8,17 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::admin_orders;
-use super::relay_status::server_info;
-use super::relay_status::{Status, document, no_such_client, refused};
-use crate::admin::{Page, Report};
-use crate::fleet::{self, LookError, Query};
+use super::relay_status::{Status, server_info};
+use crate::admin::Report;
+use crate::fleet::{self, Document, LookError, Query, View, document};
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
 
-/// Answer to a query.
-fn page(found: Result<impl Serialize, LookError>) -> Page {
-    found.map_or_else(|wrong| refused(&wrong), |found| document(&found))
-}
-
 impl Status {
+    fn view(&self) -> View<'_> {
+        View { fleet: &self.fleet, groups: &self.groups, descriptors: &self.descriptors, now: Instant::now() }
+    }
+
     /// State of the control planes and of the snapshot, with that of the `groups`.
     fn upstreams_with(&self, groups: impl Serialize, now: Instant) -> Json {
         let state = self.origin.state();
@@ -50,33 +48,27 @@ impl Status {
 }
 
 impl Report for Status {
-    fn look(&self, path: &str, query: &str) -> Option<Page> {
-        let (fleet, groups, now) = (&*self.fleet, &*self.groups, Instant::now());
+    fn look(&self, path: &str, query: &str) -> Option<Document> {
+        let view = self.view();
         let no_filters = || Query::parse(query, &[]).map(drop);
         Some(match path {
-            "/clients" => page(fleet::clients(fleet, groups, query, now)),
-            "/server_info" => page(no_filters().map(|()| server_info(self, now))),
-            "/rollout" => page(no_filters().map(|()| fleet::rollouts(groups, now))),
+            "/clients" => view.clients(query),
+            "/server_info" => no_filters().and_then(|()| document(&server_info(self, view.now))),
+            "/rollout" => no_filters().and_then(|()| view.rollouts()),
             "/upstreams" if query.is_empty() => {
-                let state = self.upstreams_with(json!({ "rules": fleet::rules(groups, now) }), now);
-                Page::Json(printable_json(format!("{state:#}\n")))
+                let state = self.upstreams_with(json!({ "rules": view.rules() }), view.now);
+                Ok(printable_json(format!("{state:#}\n")))
             }
-            "/upstreams" => page(
-                fleet::groups(groups, &self.servers, query, now)
-                    .map(|groups| self.upstreams_with(groups, now)),
-            ),
-            "/resources" => page(fleet::resources(groups, query)),
-            "/nacks" => page(fleet::nacks(fleet, groups, query, now)),
-            "/config_dump" => fleet::config_dump(groups, &self.descriptors, query)
-                .map_or_else(|wrong| refused(&wrong), |dump| Page::Json(printable_json(dump))),
-            "/history" => page(fleet::history(fleet, groups, &self.descriptors, query, now)),
+            "/upstreams" => view
+                .node_groups(&self.servers, query)
+                .and_then(|groups| document(&self.upstreams_with(groups, view.now))),
+            "/resources" => view.resources(query),
+            "/nacks" => view.nacks(query),
+            "/config_dump" => view.config_dump(query),
+            "/history" => view.history(query),
             _ => {
                 let id = path.strip_prefix("/clients/")?;
-                if let Err(wrong) = no_filters() {
-                    return Some(refused(&wrong));
-                }
-                let found = id.parse().ok().and_then(|id| fleet::client(fleet, groups, id, now));
-                found.map_or_else(no_such_client, |client| document(&client))
+                no_filters().and_then(|()| view.client(id))
             }
         })
     }
@@ -85,19 +77,12 @@ impl Report for Status {
         admin_orders::is_order(path)
     }
 
-    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Page> {
+    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Document> {
         admin_orders::follow(self, path, query, peer)
     }
 
-    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
-        fleet::client_status(&self.fleet, &self.groups, &self.descriptors, request).map_err(|error| {
-            match error {
-                LookError::TooLarge(_) => tonic::Status::resource_exhausted(error.to_string()),
-                LookError::Wrong(_) | LookError::Missing(_) => {
-                    tonic::Status::invalid_argument(error.to_string())
-                }
-            }
-        })
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError> {
+        self.view().client_status(request)
     }
 
     fn stale_seconds(&self) -> Option<f64> {
@@ -140,7 +125,7 @@ impl Report for Status {
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
-        fleet::report_clients(&self.fleet, &self.groups, now);
+        self.view().report_clients();
         telemetry::report_process();
         self.report_groups();
         self.report_snapshot();

@@ -7,21 +7,18 @@ use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::drain::Drain;
 use super::origin::Origin;
-use crate::admin::Page;
 use crate::descriptors::Descriptors;
 use crate::downstream::{OverloadManager, ResponseCache};
-use crate::fleet::{Fleet, LookError, rollouts_of, seconds};
+use crate::fleet::{Fleet, rollouts_of, seconds};
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::{Disk, LoadedFigures};
 use crate::telemetry::{self, LogLevel, LogThrottle};
-use crate::terminal::printable_json;
 
 /// Readiness, or the reason against it.
 pub(super) type Ready = Result<(), String>;
@@ -90,7 +87,7 @@ impl Status {
         let Some(disk) = &self.disk else { return };
         let (status, now) = (disk.status(), Instant::now());
         let loaded = |figure: fn(&LoadedFigures) -> f64| status.loaded.as_ref().map_or(0.0, figure);
-        let written = now.saturating_duration_since(status.last_write.unwrap_or(status.since));
+        let written = now.saturating_duration_since(status.last_write.unwrap_or(disk.started));
         let age = self.origin.state().map(|state| state.silent_for(now)).unwrap_or_default();
         for (gauge, value) in [
             (telemetry::SNAPSHOT_LOADED, loaded(|loaded| loaded.resources as f64)),
@@ -132,30 +129,6 @@ impl Status {
             "complete_seconds_ago": ago(status.complete),
             "error": status.error,
         })
-    }
-}
-
-/// Page for a client that is not connected.
-pub(super) fn no_such_client() -> Page {
-    Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
-}
-
-/// Page of a refusal.
-pub(super) fn refused(error: &LookError) -> Page {
-    match error {
-        LookError::Missing(_) => Page::NotFound(error.to_string()),
-        LookError::Wrong(_) | LookError::TooLarge(_) => Page::BadRequest(error.to_string()),
-    }
-}
-
-/// Page of a document.
-pub(super) fn document(of: &impl Serialize) -> Page {
-    match serde_json::to_string(of) {
-        Ok(mut document) => {
-            document.push('\n');
-            Page::Json(printable_json(document))
-        }
-        Err(error) => Page::Failed(error.to_string()),
     }
 }
 
