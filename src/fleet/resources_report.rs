@@ -135,7 +135,7 @@ impl View<'_> {
     ///
     /// # Errors
     ///
-    /// [`LookError`] if the query is wrong.
+    /// [`LookError`](super::LookError) if the query is wrong.
     pub fn resources(&self, query: &str) -> Document {
         let query = Query::parse(query, &["type", "name", "held_back", "limit", "after"])?;
         let (only, name, is_about_held_back) =
