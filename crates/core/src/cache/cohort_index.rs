@@ -307,10 +307,6 @@ impl CohortIndex {
         named.chain(only_wildcard)
     }
 
-    pub(super) fn profile_of(&self, slot: u32) -> StreamProfile {
-        self.cohorts[slot as usize].profile
-    }
-
     pub(super) fn is_idle(&self) -> bool {
         self.cohorts.is_empty() && !self.is_dirty()
     }

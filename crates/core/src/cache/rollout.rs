@@ -218,8 +218,8 @@ impl Rollout {
     ) {
         let mut state = self.state.lock();
         if let Some(trial) = &mut state.trial {
-            let response = Response { of, subscription, update, class, is_accepted: rejection.is_none() };
-            trial.count_answer(&response, seat.voter, rejection);
+            let response = Response { of, subscription, update, class, rejection };
+            trial.count_answer(&response, seat.voter);
         }
     }
 
@@ -326,8 +326,7 @@ impl Rollout {
         let has_trials = !self.settings.window.is_zero();
         let suspects = if has_trials { trial.suspects(self.settings.threshold) } else { BTreeSet::new() };
         if !suspects.is_empty() {
-            let taken_back = trial.take_back(trial.lost_on_hold(&suspects), at);
-            trial.hold(suspects, at.now);
+            let taken_back = trial.hold(suspects, at);
             self.begin_hold(state, at.now);
             return taken_back;
         }
@@ -352,12 +351,9 @@ impl Rollout {
 
     fn decide_on_hold(&self, state: &mut RolloutState, at: &Moment<'_>) -> Vec<Move> {
         if let Some(trial) = &mut state.trial {
-            trial.forget_accepted(self.settings.threshold);
-            let late = trial.late_suspects(self.settings.threshold);
+            let late = trial.review(self.settings.threshold);
             if !late.is_empty() {
-                let taken_back = trial.take_back(trial.lost_on_hold(&late), at);
-                trial.hold(late, at.now);
-                return taken_back;
+                return trial.hold(late, at);
             }
         }
         let changed = state.changed_on_hold();
@@ -374,8 +370,7 @@ impl Rollout {
             return self.begin(state, at, false);
         }
         let was_searching = hold.is_searching();
-        let (threshold, window) = (self.settings.threshold, self.settings.window);
-        let moves = match trial.search(threshold, (at.now, window), has_changed) {
+        let moves = match trial.search((at.now, self.settings.window), has_changed) {
             Step::Wait => Vec::new(),
             Step::Send(part) => trial.send(part, at),
             Step::TakeBack(part) => trial.take_back(part, at),

@@ -19,7 +19,6 @@ use super::rollout::{Moment, Move, Reach, Steps, StoreKey, Stores};
 use super::segments::Interner;
 use super::snapshot::{Draft, Snapshot, Touch};
 use super::stores::{Claim, StoreLimitError};
-use super::subscription::{Protocol, StreamProfile};
 use super::type_cache::TypeCache;
 use super::view_leases::View;
 use super::{Cache, Generation, Wanted, cohort_index};
@@ -441,13 +440,8 @@ fn is_asked_for(
         let view = &of.parameter_view;
         tracks.contains(&view.track()) && view.of(name.as_str()) == parameters
     };
-    stores.iter().filter(is_meant).any(|of| {
-        let index = of.cohort_index.lock();
-        let is_told = |profile: StreamProfile| {
-            !reach.is_end
-                || profile.protocol == Protocol::Delta
-                || profile.is_full_state(of.type_url().kind())
-        };
-        index.slots_of(name, reach.by_name, reach.as_member).any(|slot| is_told(index.profile_of(slot)))
-    })
+    stores
+        .iter()
+        .filter(is_meant)
+        .any(|of| of.cohort_index.lock().slots_of(name, reach.by_name, reach.as_member).next().is_some())
 }

@@ -157,7 +157,8 @@ impl RolloutState {
 
     /// Gives up what a failed trial holds.
     fn give_up_held(&mut self, note: &Note, threshold: f64, at: &Moment<'_>) -> Vec<Move> {
-        self.trial.iter_mut().for_each(|trial| trial.forget_accepted(threshold));
+        // Later suspects are held at the next check.
+        self.trial.iter_mut().for_each(|trial| drop(trial.review(threshold)));
         let changed = self.changed_on_hold();
         let Some(trial) = &mut self.trial else { return Vec::new() };
         let Some(hold) = &trial.hold else { return Vec::new() };

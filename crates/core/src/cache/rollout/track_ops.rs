@@ -233,8 +233,6 @@ pub(in crate::cache) struct Reach {
     pub(in crate::cache) by_name: bool,
     /// Clients of the wildcard.
     pub(in crate::cache) as_member: bool,
-    /// It is an end, which state of the world does not tell for most types.
-    pub(in crate::cache) is_end: bool,
 }
 
 impl Reach {
@@ -245,7 +243,7 @@ impl Reach {
             content(was) != content(is)
         };
         let by_name = differ(Entry::by_name) || differ(Entry::as_listed);
-        Self { by_name, as_member: differ(Entry::as_member), is_end: digest(target, name).is_none() }
+        Self { by_name, as_member: differ(Entry::as_member) }
     }
 }
 

@@ -78,7 +78,8 @@ pub(super) struct Response<'a> {
     pub(super) subscription: &'a Subscription,
     pub(super) update: &'a Update,
     pub(super) class: Class,
-    pub(super) is_accepted: bool,
+    /// Text of the NACK; `None`: it was accepted.
+    pub(super) rejection: Option<&'a str>,
 }
 
 impl Response<'_> {
@@ -94,7 +95,7 @@ impl Response<'_> {
             Protocol::Sotw => update.is_full_state() && *class == Class::Both,
             Protocol::Delta => {
                 let has_all = *class == Class::Both || !update.has_removals();
-                self.is_accepted && has_all && !update.is_partial() && update.removed_to.is_none()
+                self.rejection.is_none() && has_all && !update.is_partial() && update.removed_to.is_none()
             }
         }
     }
@@ -161,10 +162,10 @@ impl Trial {
     }
 
     /// Counts an answer. A rejection makes all changes of the response suspect that this canary has not accepted.
-    pub(super) fn count_answer(&mut self, response: &Response<'_>, voter: Voter, rejection: Option<&str>) {
+    pub(super) fn count_answer(&mut self, response: &Response<'_>, voter: Voter) {
         let type_url = response.of.type_url();
         // Otherwise it may have content that others have replaced since.
-        let is_newest = rejection.is_some()
+        let is_newest = response.rejection.is_some()
             && self.all().all(|((of, _), _, each)| {
                 of != type_url || each.sent_at.is_none() || response.is_newer(each)
             });
@@ -175,7 +176,7 @@ impl Trial {
         let sent = all.filter(|((_, parameters), name, of)| {
             response.is_newer(of) && is_in_response(parameters, name, of)
         });
-        let Some(text) = rejection else {
+        let Some(text) = response.rejection else {
             return Verdicts::count(sent.map(|(.., of)| &mut of.verdicts), voter, Answer::Accepts);
         };
         if response.class == Class::Additions && response.update.has_ghosts() {
@@ -269,46 +270,35 @@ impl Trial {
         is_any
     }
 
-    /// Takes changes off the hold that canaries have accepted since.
-    pub(super) fn forget_accepted(&mut self, threshold: f64) {
-        let Some(mut hold) = self.hold.take() else { return };
+    /// Takes changes off the hold that canaries have accepted since. Returns suspects beside it, whose rejections came later.
+    pub(super) fn review(&mut self, threshold: f64) -> BTreeSet<Place> {
+        let Some(mut hold) = self.hold.take() else { return BTreeSet::new() };
+        let mut late = BTreeSet::new();
         if !hold.is_braked {
-            hold.held = self.suspects_of(&hold.held, threshold);
+            (hold.held, late) =
+                self.suspects(threshold).into_iter().partition(|place| hold.held.contains(place));
         }
         self.hold = Some(hold);
-    }
-
-    fn suspects_of(&self, places: &BTreeSet<Place>, threshold: f64) -> BTreeSet<Place> {
-        let mut is_suspect = suspicion(threshold);
-        let mut of = |place: &Place| self.get(place).is_some_and(|candidate| is_suspect(&candidate.verdicts));
-        places.iter().filter(|place| of(place)).cloned().collect()
+        late
     }
 
     pub(super) fn suspects(&self, threshold: f64) -> BTreeSet<Place> {
-        let mut is_suspect = suspicion(threshold);
+        // Many changes share one record.
+        let mut known: HashMap<*const Verdicts, bool> = HashMap::default();
+        let mut is_suspect = |verdicts: &Arc<Verdicts>| {
+            *known.entry(Arc::as_ptr(verdicts)).or_insert_with(|| verdicts.is_suspect(threshold))
+        };
         let suspects = self.all().filter(|(.., candidate)| is_suspect(&candidate.verdicts));
         suspects.map(|(key, name, _)| (key.clone(), name.clone())).collect()
     }
 
-    /// Suspects beside those that are held: their rejections came later.
-    pub(super) fn late_suspects(&self, threshold: f64) -> BTreeSet<Place> {
-        let Some(hold) = self.hold.as_ref().filter(|hold| !hold.is_braked) else { return BTreeSet::new() };
-        let mut suspects = self.suspects(threshold);
-        suspects.retain(|place| !hold.held.contains(place));
-        suspects
-    }
-
-    /// Changes that canaries lose when these are held: removals too, as an earlier route may need a removed cluster.
-    pub(super) fn lost_on_hold(&self, held: &BTreeSet<Place>) -> Vec<Place> {
-        let lost = self.all().map(|(key, name, of)| ((key.clone(), name.clone()), of.digest.is_none()));
-        lost.filter(|(place, is_removal)| *is_removal || held.contains(place))
-            .map(|(place, _)| place)
-            .collect()
-    }
-
-    /// Holds these changes, beside those that are held.
-    pub(super) fn hold(&mut self, suspects: BTreeSet<Place>, now: Instant) {
-        let mut hold = self.hold.take().unwrap_or_else(|| Hold::new(now));
+    /// Holds these changes, beside those that are held. Canaries lose them, and all removals, as an earlier route may need a
+    /// removed cluster.
+    pub(super) fn hold(&mut self, suspects: BTreeSet<Place>, at: &Moment<'_>) -> Vec<Move> {
+        let places = self.all().map(|(key, name, of)| ((key.clone(), name.clone()), of.digest.is_none()));
+        let lost = places.filter(|(place, is_removal)| *is_removal || suspects.contains(place));
+        let taken_back = self.take_back(lost.map(|(place, _)| place).collect(), at);
+        let mut hold = self.hold.take().unwrap_or_else(|| Hold::new(at.now));
         let verdicts = |place: &Place| self.get(place).map(|candidate| &candidate.verdicts);
         let unproven =
             suspects.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
@@ -321,6 +311,7 @@ impl Trial {
         hold.push(named, others);
         hold.held.extend(suspects);
         self.hold = Some(hold);
+        taken_back
     }
 
     /// Holds the whole trial, because of these removals. No canary is sent what it does not have.
@@ -346,13 +337,12 @@ impl Trial {
     /// canaries, whose answer counts when it comes. What the origin has changed since is not sent any more.
     pub(super) fn search(
         &mut self,
-        threshold: f64,
         (now, window): (Instant, Duration),
         has_changed: impl Fn(&Place) -> bool,
     ) -> Step {
         let Some(mut hold) = self.hold.take() else { return Step::Wait };
         let tested = hold.tested.len();
-        hold.tested = self.suspects_of(&hold.tested, threshold);
+        hold.tested.retain(|place| hold.held.contains(place));
         let step = if hold.is_rejected && !hold.tested.is_empty() {
             let rejected = std::mem::take(&mut hold.tested);
             let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
@@ -439,12 +429,6 @@ impl Trial {
              canaries are alive, or run `deltafan rollout release`"
         );
     }
-}
-
-/// Tells whether verdicts make their change suspect. Many changes share one record.
-fn suspicion<'a>(threshold: f64) -> impl FnMut(&'a Arc<Verdicts>) -> bool {
-    let mut known: HashMap<*const Verdicts, bool> = HashMap::default();
-    move |verdicts| *known.entry(Arc::as_ptr(verdicts)).or_insert_with(|| verdicts.is_suspect(threshold))
 }
 
 fn by_store(places: Vec<Place>) -> BTreeMap<StoreKey, Vec<Name>> {
