@@ -5,7 +5,6 @@
 //! start. Knows no key: [`config::diff`] does.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +23,10 @@ const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest
 /// Interval of reads without an event.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Prints one `FILE:LINE: ...` per line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One `FILE:LINE: ...` per line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ConfigLoadError(String);
-
-impl fmt::Display for ConfigLoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigLoadError {}
 
 impl From<ConfigError> for ConfigLoadError {
     fn from(errors: ConfigError) -> Self {
@@ -77,9 +69,12 @@ fn parse(
     unknown_keys: UnknownKeys,
 ) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
     let (config, ignored) = Config::parse_file(text, path, unknown_keys)?;
-    relay::load_descriptors(&config.rest).map_err(|error| ConfigLoadError::of(path, &error.into()))?;
-    relay::check_tls(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
-    relay::rollout_settings(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
+    let check = || {
+        relay::load_descriptors(&config.rest)?;
+        relay::check_tls(&config)?;
+        relay::rollout_settings(&config)
+    };
+    check().map_err(|error| ConfigLoadError::of(path, &error))?;
     Ok((config, ignored))
 }
 
@@ -137,7 +132,7 @@ impl WatchedConfig {
         let (mut watched, mut asked) = (self, false);
         loop {
             // On a blocking thread: a disk may be slow, and signals must not wait for it.
-            let certificates = relay.reloader().clone();
+            let certificates = relay.reloader.clone();
             let looked = tokio::task::spawn_blocking(move || {
                 if asked {
                     // Each set logs its own result.

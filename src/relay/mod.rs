@@ -35,7 +35,7 @@ use self::config_settings::{cache_limits, policy, tuning};
 pub use self::config_settings::{given, group_rules, own_node};
 use self::drain::Drain;
 use self::named_files::tls_of;
-pub use self::named_files::{DescriptorsError, check_tls, check_tls_without_files, load_descriptors};
+pub use self::named_files::{check_tls, check_tls_without_files, load_descriptors};
 use self::origin::{Origin, Started};
 use self::relay_status::{LoadedConfig, Ready, Status};
 use crate::admin::Admin;
@@ -62,7 +62,8 @@ mod tests;
 pub struct Relay {
     addresses: Vec<ListenAddress>,
     admin_address: SocketAddr,
-    reloader: Reloader,
+    /// Of certificates.
+    pub reloader: Reloader,
     server: Arc<ServerState>,
     tuner: Tuner,
     connections: Arc<Connections>,
@@ -193,11 +194,6 @@ impl Relay {
     /// Returns the admin address.
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin_address
-    }
-
-    /// Returns the reloader of certificates.
-    pub const fn reloader(&self) -> &Reloader {
-        &self.reloader
     }
 
     /// Returns the longest time of a drain.

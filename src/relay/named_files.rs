@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use crate::config::{self, Config, Source};
-use crate::descriptors::{DescriptorSet, Descriptors, SetError};
+use crate::descriptors::{DescriptorSet, Descriptors};
 use crate::tls::client::{ClientFiles, ServerNameError};
 use crate::tls::files::{Files, LoadError};
 use crate::tls::server::ServerFiles;
@@ -19,17 +19,15 @@ pub(super) fn upstream_tls_key(at: usize, is_choice: bool) -> String {
 ///
 /// # Errors
 ///
-/// [`DescriptorsError`] if a file cannot be read or is no descriptor set.
-pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, DescriptorsError> {
+/// A file cannot be read, is no descriptor set, or contradicts the others.
+pub fn load_descriptors(config: &config::Rest) -> anyhow::Result<Descriptors> {
     let read = |path: &PathBuf| {
         let origin = path.display().to_string();
-        match std::fs::read(path) {
-            Ok(bytes) => Ok(DescriptorSet { origin, bytes }),
-            Err(error) => Err(DescriptorsError::Unreadable { origin, error }),
-        }
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {origin}"))?;
+        Ok(DescriptorSet { origin, bytes })
     };
-    let sets = config.descriptor_sets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    Ok(Descriptors::with(&sets)?)
+    let sets: anyhow::Result<Vec<_>> = config.descriptor_sets.iter().map(read).collect();
+    sets.and_then(|sets| Ok(Descriptors::with(&sets)?)).context("rest.descriptor_sets")
 }
 
 /// Reads the files of all `tls` sections as a start would.
@@ -84,20 +82,4 @@ pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, 
         revoked: clients.and_then(|clients| clients.crl_file.clone()),
     };
     Some((format!("downstream.listeners[{at}].tls"), files))
-}
-
-/// Error in the files of `rest.descriptor_sets`.
-#[derive(Debug, thiserror::Error)]
-pub enum DescriptorsError {
-    /// Unreadable file.
-    #[error("rest.descriptor_sets: cannot read {origin}: {error}")]
-    Unreadable {
-        /// Path of the file.
-        origin: String,
-        /// Error of the system.
-        error: std::io::Error,
-    },
-    /// No descriptor set, or one that contradicts the others.
-    #[error("rest.descriptor_sets: {0}")]
-    Refused(#[from] SetError),
 }

@@ -8,7 +8,7 @@ mod xds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::admin_client::{AdminAddress, Asked, Listing};
+use crate::admin_client::{AdminAddress, Asked, Filters, Listing};
 use crate::output::Format;
 use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -357,30 +357,36 @@ pub struct HistoryArgs {
 
 impl HistoryArgs {
     pub(crate) fn asked(&self) -> Asked {
-        let type_url = self.type_url.as_ref().map(|type_url| type_url.as_str().to_owned());
-        let limit = self.limit.map(|limit| limit.to_string());
-        let texts = [
-            ("name", &self.name),
-            ("group", &self.group),
-            ("from", &self.from),
-            ("at", &self.at),
-            ("to", &self.to),
-            ("since", &self.since),
-            ("until", &self.until),
-        ];
-        let texts = texts.map(|(key, value)| (key, value.clone()));
-        let all = [("type", type_url), ("limit", limit)].into_iter().chain(texts);
-        Asked::History(all.filter_map(|(key, value)| Some((key, value?))).collect())
+        Asked::History(filters([
+            ("type", url(self.type_url.as_ref())),
+            ("limit", self.limit.map(|limit| limit.to_string())),
+            ("name", self.name.clone()),
+            ("group", self.group.clone()),
+            ("from", self.from.clone()),
+            ("at", self.at.clone()),
+            ("to", self.to.clone()),
+            ("since", self.since.clone()),
+            ("until", self.until.clone()),
+        ]))
     }
 }
 
 impl PageArgs {
     /// A list with the filters that were given.
     fn list<const N: usize>(&self, listing: Listing, own: [(&'static str, &Option<String>); N]) -> Asked {
-        let of_type = self.type_url.as_ref().map(|type_url| ("type", type_url.as_str().to_owned()));
-        let own = own.into_iter().filter_map(|(key, value)| Some((key, value.clone()?)));
-        Asked::List(listing, own.chain(of_type).collect(), self.limit)
+        let own = own.map(|(key, value)| (key, value.clone())).into_iter();
+        let all = own.chain([("type", url(self.type_url.as_ref()))]);
+        Asked::List(listing, filters(all), self.limit)
     }
+}
+
+fn url(of: Option<&TypeUrl>) -> Option<String> {
+    of.map(|of| of.as_str().to_owned())
+}
+
+/// Filters that were given.
+fn filters(all: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Filters {
+    all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -4,7 +4,7 @@ use deltafan_core::resource::TypeUrl;
 
 use crate::admin_client::{Asked, Filters};
 
-use super::AdminArgs;
+use super::{AdminArgs, filters, url};
 
 /// Relays that get an order.
 #[derive(Debug, clap::Args)]
@@ -136,26 +136,11 @@ pub enum RolloutCommand {
     /// Show changes on trial or held, and orders in force. The default.
     Show(AdminArgs),
     /// Hold changes: clients keep what they have until a release.
-    Hold {
-        #[command(flatten)]
-        of: TypeArgs,
-        #[command(flatten)]
-        decision: DecisionArgs,
-    },
+    Hold(DecideArgs),
     /// Release held changes, restored states and holds.
-    Release {
-        #[command(flatten)]
-        of: TypeArgs,
-        #[command(flatten)]
-        decision: DecisionArgs,
-    },
+    Release(DecideArgs),
     /// Discard held changes: these versions never spread.
-    Discard {
-        #[command(flatten)]
-        of: TypeArgs,
-        #[command(flatten)]
-        decision: DecisionArgs,
-    },
+    Discard(DecideArgs),
     /// Serve an earlier state from the history
     ///
     /// It lasts until the control plane sends something newer, or until a release.
@@ -222,11 +207,21 @@ impl DecisionArgs {
         of.extend(by.filter(|by| !by.is_empty()).map(|by| ("by", by)));
         to.order(words, format!("/rollout/{verb}"), of)
     }
+}
 
-    fn of_type(self, verb: &str, of: TypeArgs) -> Order {
-        let object = of.words();
-        let filter = of.type_url.as_ref().map(|of| ("type", of.as_str().to_owned()));
-        self.order(verb, &format!("changes of {object}"), filter.into_iter().collect())
+/// Decision on the changes of a type.
+#[derive(Debug, clap::Args)]
+pub struct DecideArgs {
+    #[command(flatten)]
+    of: TypeArgs,
+    #[command(flatten)]
+    decision: DecisionArgs,
+}
+
+impl DecideArgs {
+    fn order(self, verb: &str) -> Order {
+        let object = format!("changes of {}", self.of.words());
+        self.decision.order(verb, &object, filters([("type", url(self.of.type_url.as_ref()))]))
     }
 }
 
@@ -235,9 +230,9 @@ impl RolloutCommand {
     pub(crate) fn into_order(self) -> Result<Order, AdminArgs> {
         Ok(match self {
             Self::Show(admin) => return Err(admin),
-            Self::Hold { of, decision } => decision.of_type("hold", of),
-            Self::Release { of, decision } => decision.of_type("release", of),
-            Self::Discard { of, decision } => decision.of_type("discard", of),
+            Self::Hold(of) => of.order("hold"),
+            Self::Release(of) => of.order("release"),
+            Self::Discard(of) => of.order("discard"),
             Self::Restore { of, name, version, at, decision } => {
                 let kind = of.words();
                 let object = name.as_ref().map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"));
@@ -245,14 +240,9 @@ impl RolloutCommand {
                     (Some(version), _) => format!("{object} at version {version}"),
                     (None, at) => format!("{object} as of {}", at.as_deref().unwrap_or_default()),
                 };
-                let of = [
-                    ("type", of.type_url.map(|of| of.as_str().to_owned())),
-                    ("name", name),
-                    ("version", version),
-                    ("at", at),
-                ];
-                let of = of.into_iter().filter_map(|(key, value)| Some((key, value?)));
-                decision.order("restore", &state, of.collect())
+                let of =
+                    [("type", url(of.type_url.as_ref())), ("name", name), ("version", version), ("at", at)];
+                decision.order("restore", &state, filters(of))
             }
         })
     }

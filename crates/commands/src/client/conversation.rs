@@ -55,7 +55,7 @@ impl Conversation {
                 let channel = server.connect().await?;
                 Via::Stream(AdsStream::open(channel, protocol, asker, vec![asked.clone()], held))
             }
-            None => Via::Polls(Box::new(Polls::open(server.clone(), asker.clone(), asked.clone()).await?)),
+            None => Via::Polls(Box::new(Polls::open(query.clone()).await?)),
         };
         Ok(Self { via, asked: asked.clone() })
     }

@@ -14,11 +14,10 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use tokio::time::Instant;
 
-use super::client_request::Asker;
 use super::client_response::Update;
+use super::conversation::Query;
 use super::conversation_end::Ended;
 use super::server_address::Server;
-use super::subscribed_names::Subscription;
 use crate::http1_client::{Connection, LARGEST, NoResponse};
 
 /// Longest silence within a poll. A relay holds a poll for `rest.hold`.
@@ -27,10 +26,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Polls {
-    server: Server,
+    query: Query,
     path: String,
-    asker: Asker,
-    asked: Subscription,
     /// Of the last answer.
     version: String,
     connection: Option<Connection>,
@@ -40,17 +37,15 @@ pub(super) struct Polls {
 
 impl Polls {
     /// Connects.
-    pub(super) async fn open(server: Server, asker: Asker, asked: Subscription) -> Result<Self, Ended> {
-        let path = poll_path(asked.type_url.kind()).ok_or_else(|| {
-            let type_url = &asked.type_url;
+    pub(super) async fn open(query: Query) -> Result<Self, Ended> {
+        let type_url = &query.asked.type_url;
+        let path = poll_path(type_url.kind()).ok_or_else(|| {
             Ended::NoConnection(format!("REST-JSON has no path for {type_url}; use --transport delta"))
         })?;
-        let connection = connect(&server).await?;
+        let connection = connect(&query.server).await?;
         Ok(Self {
-            server,
+            query,
             path,
-            asker,
-            asked,
             version: String::new(),
             connection: Some(connection),
             not_before: Instant::now(),
@@ -102,17 +97,17 @@ impl Polls {
         if message.is_empty() {
             return Err(Ended::NotRest(anyhow!("the answer is an empty JSON object")));
         }
-        Update::of_sotw(message.into(), Some(&self.asked.type_url)).map_err(Ended::Faulty)
+        Update::of_sotw(message.into(), Some(&self.query.asked.type_url)).map_err(Ended::Faulty)
     }
 
     async fn poll(&mut self) -> Result<(StatusCode, Bytes), Ended> {
-        let request = self.asked.poll(&self.asker, &self.version).map_err(Ended::Faulty)?;
+        let request = self.query.asked.poll(&self.query.asker, &self.version).map_err(Ended::Faulty)?;
         let request = self.post(request.to_string()).map_err(Ended::Faulty)?;
         let no_response = |why| match why {
-            NoResponse::NoServer(why) => self.server.no_connection(&why),
+            NoResponse::NoServer(why) => self.query.server.no_connection(&why),
             NoResponse::Unreadable(why) => Ended::Faulty(anyhow!(
                 "the head of the HTTP response of {} cannot be read: {why}",
-                self.server.uri()
+                self.query.server.uri
             )),
             NoResponse::Lost(why) => Ended::Lost(why),
         };
@@ -128,7 +123,7 @@ impl Polls {
         let (connection, response) = match answered {
             Some(answered) => answered,
             None => {
-                let mut fresh = connect(&self.server).await?;
+                let mut fresh = connect(&self.query.server).await?;
                 let response = unless_silent(fresh.ask(request)).await?.map_err(no_response)?;
                 (fresh, response)
             }
@@ -140,7 +135,8 @@ impl Polls {
     }
 
     fn post(&self, body: String) -> anyhow::Result<Request<Full<Bytes>>> {
-        let host = self.server.address().authority().map_or("localhost", |authority| authority.as_str());
+        let host =
+            self.query.server.endpoint.uri().authority().map_or("localhost", |authority| authority.as_str());
         let request = Request::post(&self.path)
             .header(header::HOST, host)
             .header(header::CONTENT_TYPE, "application/json")
@@ -150,7 +146,7 @@ impl Polls {
 }
 
 async fn connect(server: &Server) -> Result<Connection, Ended> {
-    let opened = Connection::open(server.target(), server.address(), server.connect_timeout()).await;
+    let opened = Connection::open(&server.target, server.endpoint.uri(), server.connect_timeout()).await;
     opened.map_err(|why| server.no_connection(&why))
 }
 

@@ -15,10 +15,11 @@ use super::conversation_end::Ended;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    endpoint: Endpoint,
-    target: Target,
+    /// With a placeholder for the address of a Unix socket.
+    pub(super) endpoint: Endpoint,
+    pub(super) target: Target,
     /// As the user wrote it.
-    uri: String,
+    pub(crate) uri: String,
 }
 
 impl Server {
@@ -52,20 +53,7 @@ impl Server {
         Ended::NoConnection(format!("could not connect to {}: {why}", self.uri))
     }
 
-    pub(super) const fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// A placeholder for a Unix socket.
-    pub(super) fn address(&self) -> &http::Uri {
-        self.endpoint.uri()
-    }
-
     pub(super) fn connect_timeout(&self) -> Duration {
         self.endpoint.get_connect_timeout().unwrap_or(Duration::MAX)
-    }
-
-    pub(crate) fn uri(&self) -> &str {
-        &self.uri
     }
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use tokio::time::Instant;
 
 use super::backoff;
@@ -48,20 +48,8 @@ pub(crate) async fn watch(
         None if state.is_answered => Ok(()),
         None => {
             let why = state.words.map(|words| format!(": {words}")).unwrap_or_default();
-            bail!("{} has not answered{why}", query.server.uri())
+            bail!("{} has not answered{why}", query.server.uri)
         }
-    }
-}
-
-enum Stop {
-    Ended(Ended),
-    /// The watch cannot go on: `tell` failed, or the server sends more than the client holds.
-    Failed(anyhow::Error),
-}
-
-impl From<Ended> for Stop {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
     }
 }
 
@@ -85,10 +73,11 @@ impl State {
         let mut backoff = backoff();
         loop {
             let begun = Instant::now();
-            let ended = match self.converse(query, tell).await {
-                Ok(never) => match never {},
-                Err(Stop::Failed(error)) => return error,
-                Err(Stop::Ended(ended)) => ended,
+            let Err(error) = self.converse(query, tell).await;
+            // Another error ends the watch: of `tell`, or of a server that sends too much.
+            let ended = match error.downcast::<Ended>() {
+                Ok(ended) => ended,
+                Err(error) => return error,
             };
             if !self.is_answered {
                 return ended.explain(query.transport);
@@ -114,7 +103,7 @@ impl State {
         &mut self,
         query: &Query,
         tell: &mut impl FnMut(News) -> anyhow::Result<()>,
-    ) -> Result<Infallible, Stop> {
+    ) -> anyhow::Result<Infallible> {
         let mut conversation = Conversation::open(query, &self.held.versions()).await?;
         let transfers = conversation.transfers();
         // Once per conversation.
@@ -133,7 +122,7 @@ impl State {
                             continue;
                         }
                         is_waiting = true;
-                        tell(News::Waiting(None)).map_err(Stop::Failed)?;
+                        tell(News::Waiting(None))?;
                     }
                 }
             };
@@ -142,7 +131,7 @@ impl State {
                 Err(Ended::NotYet(words)) => {
                     self.words = Some(words.clone());
                     if !std::mem::replace(&mut is_waiting, true) {
-                        tell(News::Waiting(Some(words))).map_err(Stop::Failed)?;
+                        tell(News::Waiting(Some(words)))?;
                     }
                     continue;
                 }
@@ -150,15 +139,15 @@ impl State {
             };
             self.is_answered = true;
             if std::mem::take(&mut self.is_lost) {
-                tell(News::Back).map_err(Stop::Failed)?;
+                tell(News::Back)?;
             }
             for change in self.held.apply(update, &query.asked) {
-                tell(News::Change(change)).map_err(Stop::Failed)?;
+                tell(News::Change(change))?;
             }
             if self.held.is_too_large() {
-                return Err(Stop::Failed(anyhow!(
+                bail!(
                     "names and versions of the server's resources take more than 1 GiB; watch some of them by name"
-                )));
+                );
             }
         }
     }

@@ -51,7 +51,7 @@ pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answe
             }
             if asked.names.is_empty() && answer.found.is_empty() {
                 let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
-                bail!("{} has not answered within {timeout:?}{why}", server.uri())
+                bail!("{} has not answered within {timeout:?}{why}", server.uri)
             }
         }
     }

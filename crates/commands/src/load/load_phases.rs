@@ -41,7 +41,7 @@ pub(crate) async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Re
     if measures.answered() == 0 {
         match measures.last_failure() {
             Some(failure) => bail!("{failure}"),
-            None => bail!("{} has answered no client", of.server.uri()),
+            None => bail!("{} has answered no client", of.server.uri),
         }
     }
     Ok(Report::new(&of, &measures, used))

@@ -48,7 +48,7 @@ impl Report {
         let whole = measures.whole();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let document = json!({
-            "server": of.server.uri(),
+            "server": of.server.uri,
             "transport": match of.protocol { Protocol::Delta => "delta", Protocol::Sotw => "sotw" },
             "clients": of.clients,
             "answered": measures.answered(),
