@@ -23,7 +23,7 @@ pub(super) enum Refusal {
 #[derive(Debug)]
 pub(super) struct Lane {
     turn: Arc<Semaphore>,
-    unread: Unread,
+    pub(super) unread: Unread,
 }
 
 impl Default for Lane {
@@ -34,10 +34,6 @@ impl Default for Lane {
 }
 
 impl Lane {
-    pub(super) const fn unread(&self) -> &Unread {
-        &self.unread
-    }
-
     /// Runs work on its own thread, so that serving threads do not wait. The work must count the answer's
     /// bytes.
     ///

@@ -50,7 +50,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
-    let (unread, stale) = (lanes.looks.unread().clone(), report.stale_seconds());
+    let (unread, stale) = (lanes.looks.unread.clone(), report.stale_seconds());
     // An answer per request, with the state when it is read.
     let service = tower::service_fn(move |requests: tonic::Request<Streaming<Bytes>>| {
         let (report, lanes) = (Arc::clone(&report), Arc::clone(&lanes));

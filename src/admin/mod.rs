@@ -102,7 +102,8 @@ struct Shared {
 #[derive(Debug)]
 pub struct Admin {
     socket: TcpListener,
-    address: SocketAddr,
+    /// With the chosen port instead of 0.
+    pub address: SocketAddr,
     shared: Arc<Shared>,
 }
 
@@ -117,11 +118,6 @@ impl Admin {
         let shared =
             Shared { lanes: Arc::default(), hosts: hosts.into(), misdirected: LogThrottle::default() };
         Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
-    }
-
-    /// With the chosen port instead of 0.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Serves until `stop`. Beyond 64 open connections, others wait in the kernel.

@@ -204,7 +204,7 @@ impl View<'_> {
         let (node, only) = (query.pattern("node"), query.type_url()?);
         let mut page = Page::new("nacks", &query)?;
         let found: Vec<(u64, NackEntry)> = {
-            let nacks = self.fleet.nacks().lock();
+            let nacks = self.fleet.nacks.lock();
             page.figures = vec![("remembered", json!(nacks.len()))];
             let is_one = |nack: &Nack| {
                 node.matches(&nack.client.node_id) && only.as_ref().is_none_or(|only| *only == nack.type_url)

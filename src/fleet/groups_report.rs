@@ -21,7 +21,7 @@ row! {
         rule: String = name.to_owned(),
         groups: usize = of.groups,
         clients: usize = of.clients,
-        protocols: ProtocolRow = ProtocolRow::new(of),
+        protocols: Json = json!({ "delta": of.delta, "sotw": of.sotw }),
         not_connected: usize = of.not_connected,
         /// Groups whose requests have never been answered.
         never_answered: usize = of.never_answered,
@@ -32,13 +32,6 @@ row! {
         newest_answer_seconds_ago: Option<f64> = in_seconds(of.newest_answer),
         oldest_answer_seconds_ago: Option<f64> = in_seconds(of.oldest_answer),
         stale_seconds: f64 = of.stale.as_secs_f64(),
-    }
-}
-
-row! {
-    struct ProtocolRow(of: &RuleFigures) {
-        delta: usize = of.delta,
-        sotw: usize = of.sotw,
     }
 }
 

@@ -132,7 +132,7 @@ impl PollRequest {
 pub struct Fleet {
     open: Mutex<BTreeMap<u64, Arc<Record>>>,
     newest: AtomicU64,
-    nacks: Mutex<Nacks>,
+    pub(super) nacks: Mutex<Nacks>,
     log: Mutex<RejectionLog>,
     /// Newest first.
     texts: Mutex<VecDeque<Arc<str>>>,
@@ -207,10 +207,6 @@ impl Fleet {
             (!chunk.is_empty()).then_some(chunk)
         });
         chunks.flatten()
-    }
-
-    pub(super) const fn nacks(&self) -> &Mutex<Nacks> {
-        &self.nacks
     }
 
     /// Clipped and shared: most clients reject an update in equal words.

@@ -165,7 +165,7 @@ impl Relay {
             log_level: OnceLock::new(),
             refreshes: LogThrottle::burst(),
         });
-        let admin_address = admin.address();
+        let admin_address = admin.address;
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
         spawn_upkeep(&everything, &connections, &server, &status);
 
@@ -299,9 +299,9 @@ async fn bind_admin(config: &Config) -> anyhow::Result<Admin> {
     let admin = Admin::bind(config.admin.address, &config.admin.hosts)
         .await
         .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
-    if !admin.address().ip().to_canonical().is_loopback() {
+    if !admin.address.ip().to_canonical().is_loopback() {
         tracing::warn!(
-            address = %admin.address(),
+            address = %admin.address,
             "whoever reaches the admin address reads what clients are sent and may give orders: it has no authentication; keep it \
              off the open network, or set `admin.address` to a loopback address"
         );

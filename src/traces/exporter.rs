@@ -31,7 +31,7 @@ use tower::BoxError;
 
 use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientFiles;
-use crate::tls::diagnosis::Settings;
+use crate::tls::diagnosis::{Http, Settings};
 use crate::tls::options::{CertificateFiles, TlsOptions};
 
 /// Makes and exports spans, as configured in the environment.
@@ -282,7 +282,7 @@ async fn connect(uri: &Uri, files: ClientFiles) -> Result<TlsStream<TcpStream>, 
     let tls = tokio::task::spawn_blocking(move || files.read()).await??;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let socket = TcpStream::connect((host, uri.port_u16().unwrap_or(443))).await?;
-    Ok(tls.connect(socket).await?)
+    Ok(tls.connect(socket, Http::Two).await?)
 }
 
 #[cfg(test)]

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan_transport::dial::{ANSWERS_IN_TLS, Socket, Target, is_tls};
+use deltafan_transport::dial::{ANSWERS_IN_TLS, Target, host_and_port, is_tls, open};
 use deltafan_transport::terminal::printable;
+use deltafan_transport::tls::diagnosis::Http;
 use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_util::io::InspectReader;
 
@@ -37,7 +37,8 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects within `limit`, TLS handshake included. A Unix socket ignores the address.
     pub(crate) async fn open(target: &Target, address: &Uri, limit: Duration) -> Result<Self, String> {
-        let connected = tokio::time::timeout(limit, socket(target, address)).await;
+        let opened = open(host_and_port(address), target, Http::One, || ());
+        let connected = tokio::time::timeout(limit, opened).await;
         let socket = connected.unwrap_or_else(|_| Err(format!("no connection within {limit:?}")))?;
         let head = Arc::<Mutex<Vec<u8>>>::default();
         let seen = Arc::clone(&head);
@@ -85,7 +86,7 @@ impl Connection {
         };
         let fault = read_error(&error).or_else(|| read_error(of_connection.as_ref()?));
         NoResponse::NoServer(match (fault.filter(|_| head.is_empty()), &self.target) {
-            (Some(error), Target::Tls(tls)) => tls.diagnosis().of_http1(error),
+            (Some(error), Target::Tls(tls)) => tls.diagnosis.of(error, Http::One),
             (Some(error), target) => format!("{}: {error}", target.closed()),
             (None, target) if head.is_empty() => target.closed(),
             (None, Target::Cleartext) if is_tls(&head) => ANSWERS_IN_TLS.to_owned(),
@@ -116,19 +117,4 @@ pub(crate) enum NoResponse {
     Unreadable(String),
     #[error("{0}")]
     Lost(String),
-}
-
-async fn socket(target: &Target, address: &Uri) -> Result<Box<dyn Socket>, String> {
-    if let Target::Unix(path) = target {
-        return Ok(Box::new(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
-    }
-    let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_secure = matches!(target, Target::Tls(_));
-    let port = address.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
-    let socket = TcpStream::connect((host, port)).await;
-    let socket = socket.map_err(|error| format!("tcp connect error: {error}"))?;
-    Ok(match target {
-        Target::Tls(tls) => Box::new(tls.connect_http1(socket).await?),
-        Target::Cleartext | Target::Unix(_) => Box::new(socket),
-    })
 }

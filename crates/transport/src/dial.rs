@@ -24,13 +24,14 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, ToSocketAddrs, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::call::reasons;
 use crate::tls::client::ClientTls;
+use crate::tls::diagnosis::Http;
 
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -91,16 +92,20 @@ pub async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Resu
 /// Skipped addresses come first in the next attempt.
 const LEAST: Duration = Duration::from_secs(1);
 
+/// Host of a server without brackets, and its port.
+pub fn host_and_port(uri: &Uri) -> (&str, u16) {
+    let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    (uri.host().unwrap_or_default().trim_matches(['[', ']']), port)
+}
+
 /// Returns the addresses of a server, each once.
 ///
 /// # Errors
 ///
 /// Name without an address.
 pub async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
-    let host = uri.host().unwrap_or_default();
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
-    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let (host, port) = host_and_port(uri);
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
@@ -187,7 +192,8 @@ async fn dial_at(
                 facts.close();
                 return Err("the connection has ended".into());
             }
-            match (open(address, &target, &stage).await, heard) {
+            let accepted = || *stage.lock() = "the TLS handshake is not done";
+            match (open(address, &target, Http::Two, accepted).await, heard) {
                 (Ok(socket), heard) => {
                     *stage.lock() = "no HTTP/2 SETTINGS have come";
                     Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard, facts }))
@@ -263,17 +269,23 @@ impl Target {
     /// Error for a server that closed the connection at once.
     pub fn closed(&self) -> String {
         match self {
-            Self::Tls(tls) => tls.diagnosis().closed(),
+            Self::Tls(tls) => tls.diagnosis.closed(),
             Self::Cleartext => format!("{CLOSED}: it may expect TLS (https://)"),
             Self::Unix(_) => CLOSED.to_owned(),
         }
     }
 }
 
-async fn open(
-    address: SocketAddr,
+/// Opens a socket to an address, which a Unix socket ignores. Calls `accepted` before a TLS handshake.
+///
+/// # Errors
+///
+/// Cause and remedy, for operators.
+pub async fn open(
+    address: impl ToSocketAddrs,
     target: &Target,
-    stage: &Mutex<&'static str>,
+    http: Http,
+    accepted: impl FnOnce(),
 ) -> Result<Box<dyn Socket>, String> {
     if let Target::Unix(path) = target {
         let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
@@ -283,13 +295,9 @@ async fn open(
     let socket = connected.map_err(|error| format!("tcp connect error: {error}"))?;
     socket.set_nodelay(true).map_err(|error| error.to_string())?;
     probe_peer(&socket);
-    match target {
-        Target::Tls(tls) => {
-            *stage.lock() = "the TLS handshake is not done";
-            Ok(Box::new(tls.connect(socket).await?))
-        }
-        Target::Cleartext | Target::Unix(_) => Ok(Box::new(socket)),
-    }
+    let Target::Tls(tls) = target else { return Ok(Box::new(socket)) };
+    accepted();
+    Ok(Box::new(tls.connect(socket, http).await?))
 }
 
 /// Has the kernel notice in 30 s that the peer is gone, or takes no data (R-Up-09). Servers do not see these
@@ -355,7 +363,7 @@ impl FirstFrameProbe {
 
     fn fail(&mut self, error: &io::Error) {
         let why = match &self.target {
-            Target::Tls(tls) => tls.diagnosis().of(error),
+            Target::Tls(tls) => tls.diagnosis.of(error, Http::Two),
             target => format!("{}: {error}", target.closed()),
         };
         self.tell(Err(why));

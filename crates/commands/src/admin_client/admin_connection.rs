@@ -90,7 +90,7 @@ enum Answer {
 
 #[derive(Debug)]
 pub(super) struct AdminClient {
-    address: AdminAddress,
+    pub(super) address: AdminAddress,
     connection: Connection,
     patience: Duration,
 }
@@ -103,10 +103,6 @@ impl AdminClient {
             format!("could not connect to {address}; does the relay run, and is this its `admin.address` (--admin)?")
         })?;
         Ok(Self { address, connection, patience })
-    }
-
-    pub(super) const fn address(&self) -> &AdminAddress {
-        &self.address
     }
 
     async fn send(&mut self, method: Method, path: &str) -> anyhow::Result<Answer> {

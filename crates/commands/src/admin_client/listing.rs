@@ -119,13 +119,13 @@ async fn list(
         filters.extend(after.map(|after: u64| ("after", after.to_string())));
         let mut page = relay.json(&path(&format!("/{name}"), &filters)).await?;
         let Some(Json::Array(entries)) = page.get_mut(name).map(Json::take) else {
-            anyhow::bail!("{0}/{name} has no `{name}`", relay.address());
+            anyhow::bail!("{0}/{name} has no `{name}`", relay.address);
         };
         let came = entries.len();
         all.extend(entries);
         let before = std::mem::replace(&mut after, page["next"].as_u64());
         if after.is_some() && after == before {
-            anyhow::bail!("{}/{name} gives one page again and again", relay.address());
+            anyhow::bail!("{}/{name} gives one page again and again", relay.address);
         }
         // An empty page is the last, whatever it says.
         if came == 0 || after.is_none() || limit.is_some_and(|limit| all.len() >= limit) {

@@ -30,7 +30,7 @@ pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Json> {
     Ok(json!({
         // Notes are no faults.
         "well": checks.iter().all(|check| check.state != State::Fault),
-        "relay": format!("deltafan {version} at {}", relay.address()),
+        "relay": format!("deltafan {version} at {}", relay.address),
         "checks": checks.iter().map(shown).collect::<Vec<_>>(),
         "fingerprints": relay.json_or_null("/resources?limit=0").await?["fingerprints"].take(),
     }))

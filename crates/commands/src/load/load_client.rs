@@ -169,7 +169,7 @@ mod tests {
             duration: second,
         });
         let begun = Instant::now();
-        let measures = Arc::new(Mutex::new(Measures::new(begun)));
+        let measures = Arc::new(Mutex::new(Measures::default()));
         let members = (0..clients).map(|number| Member::new(&of, number, Arc::clone(&measures)));
         (Arc::clone(&measures), members.collect(), begun)
     }
@@ -184,7 +184,7 @@ mod tests {
                 member.note(&update, 1, begun, at(first + late));
             }
             let measures = measures.lock();
-            (measures.changes(), measures.spread.count(), measures.whole().count())
+            (measures.changes, measures.spread.count(), measures.whole().count())
         };
         assert_eq!(receive(&[("a", "1", "")], &["never"], 0), (0, 0, 0));
         measures.lock().begin(at(10));
@@ -212,6 +212,6 @@ mod tests {
             update.removed[0].constraints = removed.and_then(variant);
             members[0].note(&update, 1, begun, begun);
         }
-        assert_eq!(measures.lock().changes(), 2);
+        assert_eq!(measures.lock().changes, 2);
     }
 }

@@ -25,15 +25,17 @@ pub(super) type Key = u64;
 #[derive(Clone, Debug)]
 pub(super) struct Times(Histogram<u64>);
 
-impl Times {
-    fn new() -> Self {
+impl Default for Times {
+    fn default() -> Self {
         /// Microseconds of an hour.
         const LONGEST: u64 = 3_600_000_000;
         // Fails only for wrong bounds or too many digits.
         let bounded = Histogram::new_with_bounds(1, LONGEST, 3);
         Self(bounded.unwrap_or_else(|_| unreachable!("the bounds are in order")))
     }
+}
 
+impl Times {
     fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1));
     }
@@ -63,7 +65,7 @@ struct Version {
     clients: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Measures {
     /// From an attempt's start to the server's first frame.
     pub(super) connect: Times,
@@ -76,40 +78,21 @@ pub(super) struct Measures {
     whole: Times,
     pub(super) is_full: bool,
     measured_since: Option<Instant>,
-    last_response: Instant,
+    pub(super) last_response: Option<Instant>,
     pub(super) responses: u64,
     pub(super) bytes: u64,
-    answered: usize,
-    changes: usize,
+    /// Clients with a response.
+    pub(super) answered: usize,
+    pub(super) changes: usize,
     pub(super) failed: u64,
     pub(super) lost: u64,
     /// Ends of attempts and streams, by cause.
     pub(super) causes: BTreeMap<String, u64>,
-    last_failure: Option<String>,
+    /// Cause of the last failed attempt, with the remedy.
+    pub(super) last_failure: Option<String>,
 }
 
 impl Measures {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            connect: Times::new(),
-            first_answer: Times::new(),
-            spread: Times::new(),
-            names: HashMap::default(),
-            whole: Times::new(),
-            is_full: false,
-            measured_since: None,
-            last_response: now,
-            responses: 0,
-            bytes: 0,
-            answered: 0,
-            changes: 0,
-            failed: 0,
-            lost: 0,
-            causes: BTreeMap::new(),
-            last_failure: None,
-        }
-    }
-
     /// From now on, new versions count as changes.
     pub(super) fn begin(&mut self, now: Instant) {
         self.measured_since = Some(now);
@@ -128,7 +111,7 @@ impl Measures {
     pub(super) fn response(&mut self, bytes: usize, now: Instant) {
         self.responses += 1;
         self.bytes += bytes as u64;
-        self.last_response = self.last_response.max(now);
+        self.last_response = self.last_response.max(Some(now));
     }
 
     /// Notes a version at a client whose first response on this stream came at `since`. `after` is its last
@@ -189,26 +172,9 @@ impl Measures {
         }
     }
 
-    pub(super) const fn answered(&self) -> usize {
-        self.answered
-    }
-
     /// Whether all clients had a response, or none had and failures reach the number of clients.
     pub(super) const fn is_settled(&self, clients: usize) -> bool {
         self.answered >= clients || (self.answered == 0 && self.failed >= clients as u64)
-    }
-
-    pub(super) const fn changes(&self) -> usize {
-        self.changes
-    }
-
-    pub(super) const fn last_response(&self) -> Instant {
-        self.last_response
-    }
-
-    /// Cause of the last failed attempt, with the remedy.
-    pub(super) fn last_failure(&self) -> Option<&str> {
-        self.last_failure.as_deref()
     }
 
     /// For changes that all clients have.
@@ -236,19 +202,19 @@ mod tests {
     fn a_spread_is_the_time_since_the_first_client() {
         let zero = Instant::now();
         let at = |millis| zero + Duration::from_millis(millis);
-        let mut measures = Measures::new(zero);
+        let mut measures = Measures::default();
         for client in 0..3 {
             measures.answered_after(Duration::from_millis(client), true);
             measures.response(10, at(client));
             assert_eq!(measures.version(7, 1, None, at(client), at(client)), Some(1));
         }
-        assert_eq!((measures.changes(), measures.spread.count()), (0, 0), "first states");
+        assert_eq!((measures.changes, measures.spread.count()), (0, 0), "first states");
         measures.begin(at(100));
         assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), Some(2));
         assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), Some(2));
         assert_eq!(measures.whole().count(), 0, "one client lacks it");
         assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), Some(2));
-        assert_eq!((measures.changes(), measures.spread.count()), (1, 2));
+        assert_eq!((measures.changes, measures.spread.count()), (1, 2));
         assert_eq!((millis(&measures.spread, 0.5), millis(&measures.spread, 1.0)), (10, 50));
         assert_eq!(millis(&measures.whole(), 1.0), 50);
         assert_eq!((measures.responses, measures.bytes), (3, 30));
@@ -258,7 +224,7 @@ mod tests {
     fn a_version_that_comes_back_is_another_change() {
         let zero = Instant::now();
         let at = |millis| zero + Duration::from_millis(millis);
-        let mut measures = Measures::new(zero);
+        let mut measures = Measures::default();
         let mut held = [None; 2];
         for (client, held) in held.iter_mut().enumerate() {
             measures.answered_after(Duration::ZERO, true);
@@ -274,7 +240,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!((measures.changes(), measures.spread.count()), (40, 20));
+        assert_eq!((measures.changes, measures.spread.count()), (40, 20));
         assert_eq!((millis(&measures.spread, 1.0), measures.whole().count()), (5, 20));
     }
 
@@ -282,19 +248,19 @@ mod tests {
     fn a_client_that_connects_anew_is_sent_its_first_state() {
         let zero = Instant::now();
         let at = |millis| zero + Duration::from_millis(millis);
-        let mut measures = Measures::new(zero);
+        let mut measures = Measures::default();
         measures.begin(at(10));
         let held = measures.version(7, 1, None, at(0), at(20));
         assert_eq!(measures.version(7, 1, None, at(500), at(510)), held);
         assert_eq!(measures.spread.count(), 0);
         measures.version(7, 2, held, at(0), at(600));
         measures.version(7, 2, held, at(500), at(601));
-        assert_eq!((measures.spread.count(), measures.changes()), (1, 2));
+        assert_eq!((measures.spread.count(), measures.changes), (1, 2));
     }
 
     #[test]
     fn causes_are_bounded() {
-        let mut measures = Measures::new(Instant::now());
+        let mut measures = Measures::default();
         for at in 0..100 {
             measures.ended(at % 2 == 0, format!("cause {at}"), String::new());
         }

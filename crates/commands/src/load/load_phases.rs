@@ -27,7 +27,7 @@ const MEASURING: &str = "measuring   {bar:40} {pos} of {len} s  {msg}";
 pub(crate) async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Result<Report> {
     let of = Arc::new(of);
     let (begun, cpu) = (Instant::now(), Cpu::now());
-    let measures = Arc::new(Mutex::new(Measures::new(begun)));
+    let measures = Arc::new(Mutex::new(Measures::default()));
     let mut fleet = JoinSet::new();
     let run = run(&of, &mut fleet, &measures);
     tokio::select! {
@@ -38,8 +38,8 @@ pub(crate) async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Re
     // So that the figures fit together.
     fleet.shutdown().await;
     let measures = measures.lock();
-    if measures.answered() == 0 {
-        match measures.last_failure() {
+    if measures.answered == 0 {
+        match &measures.last_failure {
             Some(failure) => bail!("{failure}"),
             None => bail!("{} has answered no client", of.server.uri),
         }
@@ -53,7 +53,7 @@ async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measu
         tokio::time::interval((Duration::from_secs(1) / of.rate.get()).max(Duration::from_micros(1)));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let progress = Progress::new();
-    progress.connecting(of.clients);
+    progress.begin(CONNECTING, of.clients as u64);
     for number in 0..of.clients {
         pace.tick().await;
         fleet.spawn(Member::new(of, number, Arc::clone(measures)).live());
@@ -64,16 +64,17 @@ async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measu
         tokio::time::sleep(TICK).await;
         progress.joined(&measures.lock());
     }
-    if measures.lock().answered() == 0 {
+    if measures.lock().answered == 0 {
         return;
     }
     let late = Instant::now() + LONGEST_QUIET;
-    while measures.lock().last_response().elapsed() < QUIET && Instant::now() < late {
+    let is_quiet = || measures.lock().last_response.is_none_or(|last| last.elapsed() >= QUIET);
+    while !is_quiet() && Instant::now() < late {
         tokio::time::sleep(TICK).await;
     }
     let begun = Instant::now();
     measures.lock().begin(begun);
-    progress.measuring(of.duration);
+    progress.begin(MEASURING, of.duration.as_secs());
     while let Some(left) = of.duration.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
         tokio::time::sleep(TICK.min(left)).await;
         progress.measured(begun.elapsed(), &measures.lock());
@@ -90,26 +91,18 @@ impl Progress {
         Self(ProgressBar::with_draw_target(None, target))
     }
 
-    fn connecting(&self, clients: usize) {
-        self.begin(CONNECTING, clients as u64);
-    }
-
     fn joined(&self, measures: &Measures) {
-        self.0.set_position(measures.answered() as u64);
+        self.0.set_position(measures.answered as u64);
         if measures.failed > 0 {
             self.0.set_message(format!("{} attempts failed", measures.failed));
         }
-    }
-
-    fn measuring(&self, time: Duration) {
-        self.begin(MEASURING, time.as_secs());
     }
 
     fn measured(&self, time: Duration, measures: &Measures) {
         self.0.set_position(time.as_secs());
         let lost =
             if measures.lost > 0 { format!(", {} streams lost", measures.lost) } else { String::new() };
-        self.0.set_message(format!("{} changes{lost}", measures.changes()));
+        self.0.set_message(format!("{} changes{lost}", measures.changes));
     }
 
     fn begin(&self, template: &str, length: u64) {

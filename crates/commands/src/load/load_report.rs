@@ -51,13 +51,13 @@ impl Report {
             "server": of.server.uri,
             "transport": match of.protocol { Protocol::Delta => "delta", Protocol::Sotw => "sotw" },
             "clients": of.clients,
-            "answered": measures.answered(),
+            "answered": measures.answered,
             "failed_attempts": measures.failed,
             "lost_streams": measures.lost,
             "causes": measures.causes,
             "responses": measures.responses,
             "bytes": measures.bytes,
-            "changes": measures.changes(),
+            "changes": measures.changes,
             "changes_at_all_clients": whole.count(),
             "changes_left_out": measures.is_full,
             "cpus": cpus,
@@ -69,7 +69,7 @@ impl Report {
             ("spread", measures.spread.clone()),
             ("last_client", whole),
         ];
-        let mut report = Self { document, rows, is_whole: measures.answered() >= of.clients };
+        let mut report = Self { document, rows, is_whole: measures.answered >= of.clients };
         for (name, times) in &report.rows {
             report.document[*name] = figures(times);
         }

@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::diagnosis::{Diagnosis, IdentityError, Own, Settings};
+use super::diagnosis::{Diagnosis, Http, IdentityError, Own, Settings};
 use super::files::{Files, LoadError, Loaded, authorities, fact};
 use super::options::{CertificateFiles, ServerIdentity, TlsOptions};
 
@@ -34,7 +34,8 @@ const HTTP1: &[u8] = b"http/1.1";
 pub struct ClientTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    diagnosis: Diagnosis,
+    /// Explains errors before the server's first bytes, when it may refuse our certificate.
+    pub diagnosis: Diagnosis,
 }
 
 #[derive(Debug, Clone)]
@@ -155,42 +156,26 @@ impl ClientFiles {
 }
 
 impl ClientTls {
-    /// Starts TLS for HTTP/2 on a connection.
+    /// Starts TLS for this protocol on a connection.
     ///
     /// # Errors
     ///
     /// Cause and remedy, for operators.
-    pub async fn connect<S>(&self, socket: S) -> Result<TlsStream<S>, String>
+    pub async fn connect<S>(&self, socket: S, http: Http) -> Result<TlsStream<S>, String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let connector = TlsConnector::from(Arc::clone(&self.config));
-        let stream =
-            connector.connect(self.name.clone(), socket).await.map_err(|error| self.diagnosis.of(&error))?;
+        let mut config = Arc::clone(&self.config);
+        if http == Http::One {
+            Arc::make_mut(&mut config).alpn_protocols = vec![HTTP1.to_vec()];
+        }
+        let connected = TlsConnector::from(config).connect(self.name.clone(), socket).await;
+        let stream = connected.map_err(|error| self.diagnosis.of(&error, http))?;
         match stream.get_ref().1.alpn_protocol() {
             Some(H2) => Ok(stream),
+            _ if http == Http::One => Ok(stream),
             _ => Err(self.diagnosis.no_http2()),
         }
-    }
-
-    /// As [`Self::connect`], for HTTP/1.1.
-    ///
-    /// # Errors
-    ///
-    /// Cause and remedy, for operators.
-    pub async fn connect_http1<S>(&self, socket: S) -> Result<TlsStream<S>, String>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let mut config = (*self.config).clone();
-        config.alpn_protocols = vec![HTTP1.to_vec()];
-        let connected = TlsConnector::from(Arc::new(config)).connect(self.name.clone(), socket).await;
-        connected.map_err(|error| self.diagnosis.of_http1(&error))
-    }
-
-    /// Explains errors before the server's first bytes, when it may refuse our certificate.
-    pub const fn diagnosis(&self) -> &Diagnosis {
-        &self.diagnosis
     }
 }
 

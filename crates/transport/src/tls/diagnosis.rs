@@ -12,6 +12,13 @@ use rustls::{AlertDescription, CertificateError, Error};
 use super::options::{ServerIdentity, TlsOptions};
 use crate::terminal::printable;
 
+/// Version of HTTP that a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    One,
+    Two,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub authorities: &'static str,
@@ -88,8 +95,12 @@ impl Diagnosis {
 
     /// Why a handshake failed, or a connection ended before the server's first bytes: with TLS 1.3 a server
     /// judges the client's certificate after the client's handshake.
-    pub fn of(&self, error: &io::Error) -> String {
+    pub fn of(&self, error: &io::Error, http: Http) -> String {
         match error.get_ref().and_then(|error| error.downcast_ref()) {
+            Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) if http == Http::One => {
+                "the server does not offer HTTP/1.1: expected `http/1.1` by ALPN; is this the port of REST-JSON?"
+                    .to_owned()
+            }
             Some(Error::InvalidCertificate(fault)) => self.certificate(fault),
             Some(Error::AlertReceived(alert)) => self.alert(*alert),
             Some(Error::InvalidMessage(_)) => {
@@ -98,17 +109,6 @@ impl Diagnosis {
             Some(other) => format!("TLS with the server failed: {other}"),
             None if ends(error.kind()) => self.closed(),
             None => format!("TLS with the server failed: {error}"),
-        }
-    }
-
-    /// As [`Self::of`], for a client of HTTP/1.1.
-    pub fn of_http1(&self, error: &io::Error) -> String {
-        match error.get_ref().and_then(|error| error.downcast_ref()) {
-            Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-                "the server does not offer HTTP/1.1: expected `http/1.1` by ALPN; is this the port of REST-JSON?"
-                    .to_owned()
-            }
-            _ => self.of(error),
         }
     }
 
