@@ -64,9 +64,7 @@ pub struct Relay {
     admin_address: SocketAddr,
     /// Of certificates.
     pub reloader: Reloader,
-    server: Arc<ServerState>,
     tuner: Tuner,
-    connections: Arc<Connections>,
     status: Arc<Status>,
     /// `None` without a snapshot.
     saving: Option<WriterThread>,
@@ -74,7 +72,6 @@ pub struct Relay {
     traces: Option<TraceThread>,
     listening: TaskTracker,
     failed: CancellationToken,
-    everything: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -173,16 +170,13 @@ impl Relay {
             addresses,
             admin_address,
             reloader,
-            server,
             tuner,
-            connections,
             status,
             saving,
             traces,
             listening,
             failed,
-            _stop: everything.clone().drop_guard(),
-            everything,
+            _stop: everything.drop_guard(),
         })
     }
 
@@ -205,21 +199,22 @@ impl Relay {
     /// Those connections are closed, paced, so that their clients reconnect.
     pub fn apply(&self, config: &Config, changes: &Changes) {
         let policy = Arc::new(policy(config));
-        let before = self.server.policy.swap(Arc::clone(&policy));
-        self.server.groups.tune(tuning(config), &cache_limits(config));
+        let Drain { server, connections, .. } = &*self.status.drain;
+        let before = server.policy.swap(Arc::clone(&policy));
+        server.groups.tune(tuning(config), &cache_limits(config));
         self.tuner.send_replace(Some(tuning(config)));
         // A client's parameters follow from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
         let window = policy.drain();
         let concerned = |peer: &Peer| for_all || !before.gives_same_rights(&policy, peer);
-        let (count, closing) = self.connections.close_where(concerned, window);
+        let (count, closing) = connections.close_where(concerned, window);
         if count > 0 {
             tracing::info!(
                 connections = count,
                 ?window,
                 "closing connections whose clients have other rights or parameters now"
             );
-            tokio::spawn(self.everything.clone().run_until_cancelled_owned(closing));
+            tokio::spawn(self.status.everything.clone().run_until_cancelled_owned(closing));
         }
     }
 
@@ -262,7 +257,7 @@ impl Relay {
         if let Some(traces) = self.traces {
             drop(tokio::task::spawn_blocking(move || traces.finish()).await);
         }
-        self.everything.cancel();
+        self.status.everything.cancel();
         self.listening.wait().await;
     }
 }

@@ -52,7 +52,7 @@ struct Storm<'r> {
 
 impl<'r> Storm<'r> {
     async fn begin(relay: &'r Relay) -> Self {
-        let scheduler = &relay.server.scheduler;
+        let scheduler = &relay.status.drain.server.scheduler;
         let permit = permit_as_of(scheduler, Instant::now()).await;
         let mut waits = scheduler.request_permit();
         let last = Instant::now() + Duration::from_secs(3600);
@@ -63,7 +63,7 @@ impl<'r> Storm<'r> {
 
     /// Lends the permit to connections that came before `until`.
     async fn lend(self, until: Instant) -> Self {
-        let mut next = Box::pin(permit_as_of(&self.relay.server.scheduler, until));
+        let mut next = Box::pin(permit_as_of(&self.relay.status.drain.server.scheduler, until));
         assert!(poll!(&mut next).is_pending());
         self.permit.end();
         Self { permit: next.await, ..self }
@@ -72,7 +72,7 @@ impl<'r> Storm<'r> {
     /// Has a client without resources ask for them, and waits until it waits for its turn.
     async fn hear(mut self, stream: &Delta) -> Self {
         stream.subscribe("cold", CDS, &[]).await;
-        while !self.relay.connections.any_awaits_first_answer() {
+        while !self.relay.status.drain.connections.any_awaits_first_answer() {
             // Its connection may need the permit to read the request. With the answer it is behind this.
             self = self.lend(Instant::now() + COLD_HANDICAP / 2).await;
         }
