@@ -277,20 +277,23 @@ fn scope(record: &Record) -> String {
     format!("{} from {}, connection {}", record.transport, record.peer, record.connection)
 }
 
-/// A held poll: one version of everything it asks for.
-fn poll_config(poll: &PollRequest, kept: &Withheld) -> GenericXdsConfig {
-    let (config, client) = match poll.state(kept) {
-        ClientState::Synced => (ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
-        ClientState::HeldBack => HELD_BACK,
-        _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
-    };
+fn config(status: ConfigStatus, client: ClientResourceStatus) -> GenericXdsConfig {
     GenericXdsConfig {
-        type_url: poll.type_url().as_str().to_owned(),
-        version_info: poll.version.to_string(),
-        config_status: config.into(),
+        config_status: status.into(),
         client_status: client.into(),
         ..GenericXdsConfig::default()
     }
+}
+
+/// A held poll: one version of everything it asks for.
+fn poll_config(poll: &PollRequest, kept: &Withheld) -> GenericXdsConfig {
+    let config = match poll.state(kept) {
+        ClientState::Synced => config(ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
+        ClientState::HeldBack => config(HELD_BACK, ClientResourceStatus::ClientAcked),
+        _ => config(ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+    };
+    let (type_url, version_info) = (poll.type_url().as_str().to_owned(), poll.version.to_string());
+    GenericXdsConfig { type_url, version_info, ..config }
 }
 
 fn add_resources(
@@ -306,95 +309,86 @@ fn add_resources(
     let mut bodies = bodies.filter(|_| !progress.type_url().is_secret());
     for (name, seen) in snapshot.seen_through(audience.subscription()) {
         let resource = seen.present();
-        let states = match resource {
+        let mut config = match resource {
             Some(_) => of_present(progress, &audience, &snapshot, name, clock),
             None => of_missing(progress, kept, &snapshot, name, seen),
         };
-        let (mut statuses, last_updated, error_state) = states;
         let is_held = || kept.holds(audience.of(), &snapshot, audience.subscription(), name);
-        if statuses.0 == ConfigStatus::Synced && is_held() {
-            statuses.0 = HELD_BACK.0;
+        if config.config_status() == ConfigStatus::Synced && is_held() {
+            config.set_config_status(HELD_BACK);
         }
-        let (config_status, client_status) = statuses;
-        let body = resource.zip(bodies.as_mut()).map(|(resource, bodies)| bodies.of(resource)).transpose();
-        let hidden = body.as_ref().err().map(|details| failure(details));
-        add(GenericXdsConfig {
-            type_url: progress.type_url().as_str().to_owned(),
-            name: name.to_string(),
-            version_info: resource.map(|resource| resource.version().to_owned()).unwrap_or_default(),
-            xds_config: body.ok().flatten().unwrap_or_default(),
-            last_updated,
-            config_status: config_status.into(),
-            client_status: client_status.into(),
-            error_state: error_state.or(hidden),
-        })?;
+        config.type_url = progress.type_url().as_str().to_owned();
+        config.name = name.to_string();
+        config.version_info = resource.map(|resource| resource.version().to_owned()).unwrap_or_default();
+        match resource.zip(bodies.as_mut()).map(|(resource, bodies)| bodies.of(resource)) {
+            Some(Ok(body)) => config.xds_config = body,
+            Some(Err(hidden)) => config.error_state = config.error_state.or_else(|| failure(&hidden)),
+            None => {}
+        }
+        add(config)?;
     }
     Ok(())
 }
 
-type Statuses = (ConfigStatus, ClientResourceStatus);
-
 /// The newest was not sent, and the client has accepted an earlier state.
-const HELD_BACK: Statuses = (ConfigStatus::NotSent, ClientResourceStatus::ClientAcked);
+const HELD_BACK: ConfigStatus = ConfigStatus::NotSent;
 
-/// Its status, when it was updated, and its error.
-type States = (Statuses, Option<Timestamp>, Option<UpdateFailureState>);
-
-fn failure(details: &str) -> UpdateFailureState {
-    UpdateFailureState { details: details.to_owned(), ..Default::default() }
+fn failure(details: &str) -> Option<UpdateFailureState> {
+    Some(UpdateFailureState { details: details.to_owned(), ..Default::default() })
 }
 
+/// State of a resource, with its last update or error.
 fn of_present(
     progress: &TypeProgress,
     audience: &Audience,
     snapshot: &Snapshot,
     name: &Name,
     clock: WallClock,
-) -> States {
-    let at = |delivery: Option<&Delivery>| delivery.map(|one| timestamp(clock, one.at));
+) -> GenericXdsConfig {
+    let last = |of: Option<&Delivery>| of.map(|of| timestamp(clock, of.at));
     match progress.resource_state(audience, snapshot, name) {
-        ResourceState::Unknown => ((ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown), None, None),
-        ResourceState::Synced => {
-            let acked = at(progress.newest_acked().as_ref());
-            ((ConfigStatus::Synced, ClientResourceStatus::ClientAcked), acked, None)
-        }
-        ResourceState::NotSent => {
-            ((ConfigStatus::NotSent, ClientResourceStatus::ClientRequested), None, None)
-        }
-        ResourceState::Stale => {
-            let sent = at(progress.newest_sent());
-            ((ConfigStatus::Stale, ClientResourceStatus::ClientRequested), sent, None)
-        }
-        ResourceState::Rejected(rejection) => {
-            let error = UpdateFailureState {
+        ResourceState::Unknown => config(ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown),
+        ResourceState::NotSent => config(ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+        ResourceState::Synced => GenericXdsConfig {
+            last_updated: last(progress.newest_acked().as_ref()),
+            ..config(ConfigStatus::Synced, ClientResourceStatus::ClientAcked)
+        },
+        ResourceState::Stale => GenericXdsConfig {
+            last_updated: last(progress.newest_sent()),
+            ..config(ConfigStatus::Stale, ClientResourceStatus::ClientRequested)
+        },
+        ResourceState::Rejected(rejection) => GenericXdsConfig {
+            error_state: Some(UpdateFailureState {
                 last_update_attempt: Some(timestamp(clock, rejection.delivery.at)),
                 details: rejection.text.to_string(),
                 version_info: rejection.delivery.version.to_string(),
-            };
-            ((ConfigStatus::Error, ClientResourceStatus::ClientNacked), None, Some(error))
-        }
+            }),
+            ..config(ConfigStatus::Error, ClientResourceStatus::ClientNacked)
+        },
     }
 }
 
-/// States of a name that the control plane reports as missing, or not at all.
+/// State of a name that the control plane reports as missing, or not at all.
 fn of_missing(
     progress: &TypeProgress,
     kept: &Withheld,
     snapshot: &Snapshot,
     name: &Name,
     seen: VisibleState<'_>,
-) -> States {
+) -> GenericXdsConfig {
     let is_told = matches!(progress.state(kept), ClientState::Synced | ClientState::HeldBack);
-    let statuses = match seen {
-        VisibleState::Absent if is_told => (ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist),
-        VisibleState::Absent => (ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
-        VisibleState::Failed | VisibleState::Unresolved(_) => {
-            (ConfigStatus::NotSent, ClientResourceStatus::ClientReceivedError)
+    let config = match seen {
+        VisibleState::Absent if is_told => {
+            config(ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist)
         }
-        _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+        VisibleState::Absent => config(ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
+        VisibleState::Failed | VisibleState::Unresolved(_) => {
+            config(ConfigStatus::NotSent, ClientResourceStatus::ClientReceivedError)
+        }
+        _ => config(ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
     };
     let error = snapshot.get(name.as_str()).and_then(|entry| entry.failure());
-    (statuses, None, error.map(|error| failure(error.message())))
+    GenericXdsConfig { error_state: error.and_then(|error| failure(error.message())), ..config }
 }
 
 /// Expressions for the whole node ID; one of them has to match. Without any, every node matches.
