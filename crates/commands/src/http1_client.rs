@@ -95,7 +95,7 @@ impl Connection {
     }
 }
 
-/// Fault of the socket behind an error. That of a write says less than what the server does.
+/// Fault of the socket, but not of a write, which says less.
 fn read_error(error: &hyper::Error) -> Option<&io::Error> {
     let causes = std::iter::successors(error.source(), |&error| error.source());
     let mut faults = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());

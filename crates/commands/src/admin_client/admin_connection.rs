@@ -77,14 +77,13 @@ impl FromStr for AdminAddress {
 #[error("{0}")]
 pub(super) struct Missing(pub(super) String);
 
-/// Answer that is no error yet: the caller may expect it.
 #[derive(Debug)]
 enum Answer {
     /// 200.
     Found(Bytes),
     /// The relay is not ready, with its reason.
     Unavailable(String),
-    /// No such page: the relay is older than this command.
+    /// The relay is older than this command.
     NoSuchPage,
 }
 

@@ -18,6 +18,8 @@ use deltafan_transport::terminal::printable;
 use prost::Message as _;
 use serde_json::{Value as Json, json};
 
+use super::Transport;
+use super::server_address::Server;
 use super::subscribed_names::Subscription;
 
 /// Any full bootstrap is far smaller.
@@ -56,6 +58,14 @@ impl NodeFile {
             anyhow::Error::msg(problem)
         })
     }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub server: Server,
+    pub transport: Transport,
+    pub asker: Asker,
+    pub asked: Subscription,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

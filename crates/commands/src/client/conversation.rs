@@ -12,23 +12,14 @@ use http::HeaderMap;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Transport;
-use super::client_request::Asker;
+use super::client_request::{Asker, Query};
 use super::client_response::Update;
 use super::conversation_end::Ended;
 use super::rest_polls::Polls;
-use super::server_address::Server;
 use super::subscribed_names::Subscription;
 
 /// Largest response in bytes.
 const MAX_MESSAGE: usize = 256 << 20;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Query {
-    pub server: Server,
-    pub transport: Transport,
-    pub asker: Asker,
-    pub asked: Subscription,
-}
 
 /// On one connection, or over several polls.
 pub(super) struct Conversation {

@@ -15,14 +15,14 @@ mod watch_changes;
 mod watched_resources;
 mod whole_answer;
 
-pub(crate) use client_request::Asker;
 pub use client_request::NodeFile;
+pub(crate) use client_request::{Asker, Query};
 pub(crate) use client_response::Update;
 use std::time::Duration;
 
 use deltafan_core::upstream::Backoff;
 
-pub(crate) use conversation::{AdsStream, Query};
+pub(crate) use conversation::AdsStream;
 pub(crate) use conversation_end::Ended;
 pub(crate) use resource_tables::{show, show_change, watch_header};
 pub(crate) use server_address::Server;

@@ -14,8 +14,8 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use tokio::time::Instant;
 
+use super::client_request::Query;
 use super::client_response::Update;
-use super::conversation::Query;
 use super::conversation_end::Ended;
 use super::server_address::Server;
 use crate::http1_client::{Connection, LARGEST, NoResponse};

@@ -7,7 +7,8 @@ use anyhow::bail;
 use tokio::time::Instant;
 
 use super::backoff;
-use super::conversation::{Conversation, Query};
+use super::client_request::Query;
+use super::conversation::Conversation;
 use super::conversation_end::Ended;
 use super::watched_resources::{Change, Held};
 

@@ -7,8 +7,9 @@ use anyhow::bail;
 use tokio::time::Instant;
 
 use super::Transport;
+use super::client_request::Query;
 use super::client_response::{Found, Update};
-use super::conversation::{Conversation, Query};
+use super::conversation::Conversation;
 use super::conversation_end::Ended;
 use super::subscribed_names::Subscription;
 
