@@ -1,6 +1,7 @@
 //! Shape of a load: subscriptions of the clients, and their number of connections.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub(crate) struct Load {
     pub(crate) groups: usize,
     /// Some of the clients try each change first.
     pub(crate) guarded: bool,
+    /// Time without a change before each.
+    pub(crate) pause: Duration,
     /// Every set has a variant of its own of each resource.
     pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
@@ -92,6 +95,7 @@ impl Load {
             sets: 0,
             groups: 0,
             guarded: false,
+            pause: Duration::ZERO,
             variants: false,
             silent_percent: 0,
             first: resources,

@@ -61,6 +61,7 @@ pub(crate) trait Subject {
         let (mut bytes, mut sent) = (0, 0);
         let (cpu, load) = (self.process().cpu()?, self.driver().0.cpu()?);
         for change in 0..CHANGES {
+            std::thread::sleep(self.load().pause);
             self.driver().expect(readers)?;
             let begun = monotonic_nanos();
             self.change(round * CHANGES + change)?;

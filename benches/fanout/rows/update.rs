@@ -1,6 +1,7 @@
 //! Cost of a change per client that is told of it.
 
 use std::io;
+use std::time::Duration;
 
 use super::Bench;
 use crate::measure::median;
@@ -8,6 +9,9 @@ use crate::process::Cores;
 use crate::shape::Load;
 use crate::subject::{CHANGES, Comparison, Cost, FloorSubject, PeerSubject, RelaySubject, Subject};
 use crate::verdict::Goal;
+
+/// A second in which changes are gathered, and the window of the bench's guard.
+const TRIAL: Duration = Duration::from_millis(1100);
 
 /// Figures that a row has to reach.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,10 +102,11 @@ pub(super) fn flat(bench: &Bench, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Cost of a change that a twentieth of the clients try first. What canaries and the others are sent is as much as without.
+/// Cost of a change that a twentieth of the clients try first. What canaries and the others are sent is as much as without,
+/// and so is the time that a thousand idle connections cost: without a guard, a change waits as long as a trial takes.
 pub(super) fn guarded(bench: &Bench, name: &str) -> io::Result<()> {
     let open = Load::delta(1000, 1000);
-    let mut without = RelaySubject::start(bench.cores, &open)?;
+    let mut without = RelaySubject::start(bench.cores, &Load { pause: TRIAL, ..open.clone() })?;
     let mut with = RelaySubject::start(bench.cores, &Load { guarded: true, ..open })?;
     let Comparison { base, other, ratio } = Comparison::take(&mut without, &mut with, bench.rounds)?;
     print_cost(name, "open", &base);
