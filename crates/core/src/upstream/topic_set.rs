@@ -32,7 +32,7 @@ use super::topic::{OriginTraits, Topic};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
-use crate::resource::{Kind, Name, Parameters, TypeUrl};
+use crate::resource::{Name, Parameters, TypeUrl};
 
 /// Linger times after which a stream is opened anew without an unwanted wildcard, as the control
 /// plane still sends its changes.
@@ -218,8 +218,7 @@ impl TopicSet {
 
     /// Whether a census of the set is possible.
     const fn can_count(&self) -> bool {
-        let is_whole = matches!(self.type_url.kind(), Kind::Cluster | Kind::Listener | Kind::ScopedRoute);
-        is_whole && !(self.traits.refuses_census || self.traits.speaks_sotw)
+        self.type_url.kind().full_state() && !(self.traits.refuses_census || self.traits.speaks_sotw)
     }
 
     /// Time since when a census of the set is due.
