@@ -10,7 +10,7 @@ use deltafan_transport::utc;
 use serde_json::{Value, json};
 
 use super::subscribed_names::is_collection;
-use super::watched_resources::Change;
+use super::watched_resources::{Change, Held};
 use super::whole_answer::Answer;
 use crate::output::{self, Format, Table};
 
@@ -79,7 +79,7 @@ fn table(answer: &Answer) -> String {
     for (name, found) in &answer.found {
         table.row([name, &found.version, &found.body.len().to_string()]);
     }
-    for name in &answer.absent {
+    for name in &answer.held.absent {
         let end = if is_collection(name) { "no members" } else { "does not exist" };
         table.row([name.as_str(), "-", end]);
     }
@@ -94,7 +94,7 @@ fn document(answer: &Answer) -> anyhow::Result<Value> {
             .with_context(|| format!("cannot show `{name}`; `-o table` can"))?;
         resources.push(json!({"name": name, "version": found.version, "resource": resource}));
     }
-    let Answer { absent, unanswered, reason, .. } = answer;
+    let Answer { held: Held { absent, .. }, unanswered, reason, .. } = answer;
     Ok(json!({"resources": resources, "absent": absent, "unanswered": unanswered, "reason": reason}))
 }
 
@@ -113,7 +113,7 @@ mod tests {
         let mut answer = Answer::default();
         answer.found.insert("a".to_owned(), found);
         for name in ["b", "xdstp://a/t/*"] {
-            answer.absent.insert(name.to_owned());
+            answer.held.absent.insert(name.to_owned());
         }
         let rows = [
             "NAME           VERSION  BYTES",

@@ -106,26 +106,17 @@ impl State {
         tell: &mut impl FnMut(News) -> anyhow::Result<()>,
     ) -> anyhow::Result<Infallible> {
         let mut conversation = Conversation::open(query, &self.held.versions()).await?;
-        let transfers = conversation.transfers();
         // Once per conversation.
         let mut is_waiting = false;
         loop {
-            let next = conversation.next();
-            let quiet = tokio::time::sleep(SILENCE);
-            tokio::pin!(next, quiet);
-            let next = loop {
-                tokio::select! {
-                    next = &mut next => break next,
-                    () = &mut quiet, if !is_waiting && !self.is_answered => {
-                        // A large answer over a slow link.
-                        if transfers.is_under_way() {
-                            quiet.as_mut().reset(Instant::now() + SILENCE);
-                            continue;
-                        }
-                        is_waiting = true;
-                        tell(News::Waiting(None))?;
-                    }
-                }
+            let next = if is_waiting || self.is_answered {
+                conversation.next().await
+            } else if let Some(next) = conversation.next_unless_quiet(SILENCE).await {
+                next
+            } else {
+                is_waiting = true;
+                tell(News::Waiting(None))?;
+                continue;
             };
             let update = match next {
                 Ok(update) => update,

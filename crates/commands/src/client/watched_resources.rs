@@ -61,8 +61,8 @@ impl HeldResource {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     resources: BTreeMap<String, HeldResource>,
-    /// Requested names that do not exist.
-    absent: BTreeSet<String>,
+    /// Requested names without a resource, and empty collections.
+    pub(super) absent: BTreeSet<String>,
     memory: usize,
 }
 

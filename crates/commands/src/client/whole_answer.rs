@@ -12,6 +12,7 @@ use super::client_response::{Found, Update};
 use super::conversation::Conversation;
 use super::conversation_end::Ended;
 use super::subscribed_names::Subscription;
+use super::watched_resources::{Change, Held};
 
 /// Shortest and longest silence that completes an answer to a wildcard or collection: streams do not mark its
 /// end (R-Up-22). A relay reports an incomplete set after 500 ms. In between, the silence is twice the
@@ -21,12 +22,11 @@ const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_
 /// Memory for an answer. A server that sends without end is at fault.
 const LARGEST: usize = 1 << 30;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     /// Existing resources, by the names under which they came.
     pub found: BTreeMap<String, Found>,
-    /// Requested names without a resource, and empty collections.
-    pub absent: BTreeSet<String>,
+    pub(super) held: Held,
     pub unanswered: BTreeSet<String>,
     /// Why the answer is incomplete, in the server's words if any.
     pub reason: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answe
 
 impl Answer {
     pub(crate) fn is_whole(&self) -> bool {
-        self.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
+        self.held.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
     }
 
     /// Whether a resource came by an unrequested name: an unanswered alias may mean it.
@@ -131,39 +131,17 @@ impl Answer {
     }
 
     fn take(&mut self, update: Update, asked: &Subscription) {
-        for removed in &update.removed {
-            for member in asked.members_of(&removed.name, self.found.keys()) {
-                self.found.remove(&member);
-            }
-        }
-        for (name, found) in update.found {
+        for Change { name, found, .. } in self.held.apply(update, asked) {
+            let Some(found) = found else {
+                self.found.remove(&name);
+                continue;
+            };
             for answered in asked.answered_by(&name, &found.aliases) {
                 self.unanswered.remove(&answered);
-                self.absent.remove(&answered);
             }
             self.found.insert(name, found);
         }
-        for removed in update.removed {
-            let held = self.found.get(&removed.name);
-            // The removal of a variant that is not held proves nothing about others.
-            if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
-                continue;
-            }
-            let aliases = self.found.remove(&removed.name).map(|held| held.aliases).unwrap_or_default();
-            self.mark_absent(asked.names_of(&removed.name, &aliases));
-        }
-        for alias in update.unresolved {
-            if !self.found.contains_key(&alias) {
-                self.mark_absent(asked.names_of(&alias, &[]));
-            }
-        }
-    }
-
-    fn mark_absent(&mut self, names: BTreeSet<String>) {
-        for name in names {
-            self.unanswered.remove(&name);
-            self.absent.insert(name);
-        }
+        self.unanswered.retain(|name| !self.held.absent.contains(name));
     }
 }
 
@@ -183,7 +161,7 @@ mod tests {
             answer.take(Update::of_test(Kind::Endpoint, true, &found, removed), of);
         }
         let found = answer.found.into_keys().collect();
-        [found, answer.absent.into_iter().collect(), answer.unanswered.into_iter().collect()]
+        [found, answer.held.absent.into_iter().collect(), answer.unanswered.into_iter().collect()]
     }
 
     #[test]
@@ -219,6 +197,6 @@ mod tests {
         let mut update = Update::of_test(Kind::Endpoint, true, &[], &[]);
         update.unresolved.push("r/host".to_owned());
         answer.take(update, &of);
-        assert!(answer.unanswered.is_empty() && answer.absent.contains("r/host") && !answer.is_whole());
+        assert!(answer.unanswered.is_empty() && answer.held.absent.contains("r/host") && !answer.is_whole());
     }
 }
