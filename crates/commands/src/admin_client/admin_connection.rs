@@ -78,16 +78,6 @@ impl FromStr for AdminAddress {
 pub(super) struct Missing(pub(super) String);
 
 #[derive(Debug)]
-enum Answer {
-    /// 200.
-    Found(Bytes),
-    /// The relay is not ready, with its reason.
-    Unavailable(String),
-    /// The relay is older than this command.
-    NoSuchPage,
-}
-
-#[derive(Debug)]
 pub(super) struct AdminClient {
     pub(super) address: AdminAddress,
     connection: Connection,
@@ -104,34 +94,35 @@ impl AdminClient {
         Ok(Self { address, connection, patience })
     }
 
-    async fn send(&mut self, method: Method, path: &str) -> anyhow::Result<Answer> {
+    /// Returns the body of a 200, or the reason of a 503.
+    async fn send(&mut self, method: Method, path: &str) -> anyhow::Result<Result<Bytes, String>> {
         let Self { address, patience, .. } = self;
         let (address, patience) = (address.clone(), *patience);
-        let page = || format!("{address}{path}");
         let answer = timeout(patience, self.ask(&method, path)).await;
-        let answer = answer.map_err(|_| anyhow!("{} has not answered within {patience:?}", page()))?;
+        let answer = answer.map_err(|_| anyhow!("{address}{path} has not answered within {patience:?}"))?;
         let (status, body) = answer.with_context(|| {
             format!("{address} does not answer in HTTP; is it the relay's `admin.address`, and not an xDS listener?")
         })?;
-        if status == StatusCode::OK {
-            return Ok(Answer::Found(body));
-        }
         let (words, is_order) = (in_one_line(&body), method == Method::POST);
         match status {
-            StatusCode::SERVICE_UNAVAILABLE => Ok(Answer::Unavailable(words)),
+            StatusCode::OK => Ok(Ok(body)),
+            StatusCode::SERVICE_UNAVAILABLE => Ok(Err(words)),
             StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),
-            StatusCode::NOT_FOUND if words.starts_with(NO_PAGE) => Ok(Answer::NoSuchPage),
-            StatusCode::METHOD_NOT_ALLOWED if is_order => Ok(Answer::NoSuchPage),
+            _ if words.starts_with(NO_PAGE) || (is_order && status == StatusCode::METHOD_NOT_ALLOWED) => {
+                bail!(
+                    "the relay at {address} has no {}: it is older than this command; use the `deltafan` that it was started with",
+                    page(path)
+                )
+            }
             StatusCode::NOT_FOUND if is_order && words != NO_PATH => Err(Missing(words).into()),
             StatusCode::NOT_FOUND if [NO_CLIENT, NO_HISTORY].iter().any(|no| words.starts_with(no)) => {
                 Err(Missing(words).into())
             }
             StatusCode::NOT_FOUND => bail!(
-                "{} does not exist: this is no admin address of a relay, maybe one of its xDS listeners; use the port of \
-                 `admin.address` (15000 by default)",
-                page()
+                "{address}{path} does not exist: this is no admin address of a relay, maybe one of its xDS listeners; use the \
+                 port of `admin.address` (15000 by default)"
             ),
-            _ => bail!("{} answered {status}: {words}", page()),
+            _ => bail!("{address}{path} answered {status}: {words}"),
         }
     }
 
@@ -147,22 +138,19 @@ impl AdminClient {
         Ok((status, body.to_bytes()))
     }
 
-    /// Fetches JSON.
+    /// Fetches a page.
     ///
     /// # Errors
     ///
     /// [`Missing`] if the relay has no such client or history.
-    pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Json> {
-        let answer = self.send(Method::GET, path).await?;
-        self.parse(path, answer)
+    async fn found(&mut self, method: Method, path: &str) -> anyhow::Result<Bytes> {
+        let answer = self.send(method, path).await?;
+        answer.map_err(|words| anyhow!("{}{} answered 503: {words}", self.address, page(path)))
     }
 
-    /// Fetches JSON; `null` if the relay is too old to have it.
-    pub(super) async fn json_or_null(&mut self, path: &str) -> anyhow::Result<Json> {
-        match self.send(Method::GET, path).await? {
-            Answer::NoSuchPage => Ok(Json::Null),
-            answer => self.parse(path, answer),
-        }
+    /// Fetches JSON; an error is as of [`Self::found`].
+    pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Json> {
+        self.read_json(Method::GET, path).await
     }
 
     /// Gives an order, and returns the relay's JSON.
@@ -171,40 +159,29 @@ impl AdminClient {
     ///
     /// [`Missing`] if there is nothing to decide on.
     pub(super) async fn post(&mut self, path: &str) -> anyhow::Result<Json> {
-        let answer = self.send(Method::POST, path).await?;
-        self.parse(path, answer)
+        self.read_json(Method::POST, path).await
+    }
+
+    async fn read_json(&mut self, method: Method, path: &str) -> anyhow::Result<Json> {
+        let body = self.found(method, path).await?;
+        let is_none = || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
+        serde_json::from_slice(&body).with_context(is_none)
     }
 
     /// Fetches a text.
     pub(super) async fn text(&mut self, path: &str) -> anyhow::Result<String> {
-        let answer = self.send(Method::GET, path).await?;
-        Ok(String::from_utf8_lossy(&self.found(path, answer)?).into_owned())
+        Ok(String::from_utf8_lossy(&self.found(Method::GET, path).await?).into_owned())
     }
 
     /// Returns the relay's reason if clients should not be sent to it.
     pub(super) async fn ready(&mut self) -> anyhow::Result<Result<(), String>> {
-        match self.send(Method::GET, "/ready").await? {
-            Answer::Unavailable(reason) => Ok(Err(reason)),
-            answer => self.found("/ready", answer).map(|_| Ok(())),
-        }
+        Ok(self.send(Method::GET, "/ready").await?.map(drop))
     }
+}
 
-    fn parse(&self, path: &str, answer: Answer) -> anyhow::Result<Json> {
-        let page = || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
-        serde_json::from_slice(&self.found(path, answer)?).with_context(page)
-    }
-
-    fn found(&self, path: &str, answer: Answer) -> anyhow::Result<Bytes> {
-        let (address, page) = (&self.address, path.split('?').next().unwrap_or_default());
-        match answer {
-            Answer::Found(body) => Ok(body),
-            Answer::Unavailable(words) => bail!("{address}{page} answered 503: {words}"),
-            Answer::NoSuchPage => bail!(
-                "the relay at {address} has no {page}: it is older than this command; use the `deltafan` that it was \
-                 started with"
-            ),
-        }
-    }
+/// Without a query.
+fn page(path: &str) -> &str {
+    path.split('?').next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::answer_tables::{items, text};
 use super::status_checks::{Check, Facts, State, checks};
 use crate::output::Table;
 
-/// Asks a relay, and judges its answers. Fingerprints are `null` of an older relay.
+/// Asks a relay, and judges its answers.
 pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Json> {
     let facts = Facts::of(relay).await?;
     let build = facts.metrics.all("deltafan_build_info").next();
@@ -32,7 +32,7 @@ pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Json> {
         "well": checks.iter().all(|check| check.state != State::Fault),
         "relay": format!("deltafan {version} at {}", relay.address),
         "checks": checks.iter().map(shown).collect::<Vec<_>>(),
-        "fingerprints": relay.json_or_null("/resources?limit=0").await?["fingerprints"].take(),
+        "fingerprints": relay.json("/resources?limit=0").await?["fingerprints"].take(),
     }))
 }
 

@@ -11,7 +11,7 @@ use super::Check;
 /// Seconds after a refusal for which clients count as being refused. Envoy and gRPC retry within them.
 const REFUSING: f64 = 120.0;
 
-/// Whether a client was refused for this cause just now. An older relay does not tell.
+/// Whether a client was refused for this cause just now.
 fn is_refusing(metrics: &Metrics, now: f64, cause: &str) -> bool {
     let mut newest = metrics.all("deltafan_last_refusal_timestamp_seconds");
     newest.any(|sample| sample.label("cause") == cause && now - sample.value < REFUSING)
