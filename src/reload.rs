@@ -121,7 +121,7 @@ impl WatchedConfig {
 
     /// Reads on each SIGHUP and whenever the content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
-        telemetry::config_loaded();
+        telemetry::config_loaded(false);
         warn_of(&self.ignored);
         if let Ok(text) = &self.seen {
             relay.note_config(&self.path, text);

@@ -6,8 +6,6 @@ use metrics::Unit;
 pub struct Metric {
     pub name: &'static str,
     pub kind: MetricKind,
-    /// `None` for a number of things.
-    pub unit: Option<Unit>,
     pub labels: &'static [Label],
     /// Help text.
     pub meaning: &'static str,
@@ -93,7 +91,6 @@ impl Metric {
         Self {
             name,
             kind,
-            unit: None,
             labels: &[],
             meaning,
             note: "",
@@ -113,19 +110,11 @@ impl Metric {
     }
 
     pub(super) const fn histogram(name: &'static str, meaning: &'static str) -> Self {
-        Self { unit: Some(Unit::Seconds), ..Self::new(MetricKind::Histogram, name, meaning) }
+        Self::new(MetricKind::Histogram, name, meaning)
     }
 
     pub(super) const fn by(self, labels: &'static [Label]) -> Self {
         Self { labels, ..self }
-    }
-
-    pub(super) const fn in_seconds(self) -> Self {
-        Self { unit: Some(Unit::Seconds), ..self }
-    }
-
-    pub(super) const fn in_bytes(self) -> Self {
-        Self { unit: Some(Unit::Bytes), ..self }
     }
 
     pub(super) const fn noting(self, note: &'static str) -> Self {
@@ -146,6 +135,15 @@ impl Metric {
 
     pub(super) const fn at_zero(self) -> Self {
         Self { from_start: true, ..self }
+    }
+
+    /// Unit that the name ends with.
+    pub(super) fn unit(&self) -> Unit {
+        match self.name.trim_end_matches("_total").rsplit('_').next() {
+            Some("seconds") => Unit::Seconds,
+            Some("bytes") => Unit::Bytes,
+            _ => Unit::Count,
+        }
     }
 
     /// All combinations of label values; `None` if one label is free.

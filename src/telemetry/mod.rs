@@ -11,24 +11,18 @@ mod log_output;
 mod metric;
 #[cfg(test)]
 mod tests;
-mod trace_metrics;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltafan_core::cache::{HeldTotals, Protocol, RolloutCounts, RolloutStatus};
 use deltafan_core::upstream::UpstreamState;
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use procfs::process::{LimitValue, Process};
 use procfs::{ProcResult, WithCurrentSystemInfo as _};
 
-use catalog::*;
-pub use catalog::{
-    CACHE_AGE, CONNECTION_LIMIT, DIRECTORY_FAILURES, ENCODES, HISTORY_BYTES, SNAPSHOT_BYTES,
-    SNAPSHOT_FAILURES, SNAPSHOT_LOAD, SNAPSHOT_LOADED, SNAPSHOT_LOADED_BYTES, SNAPSHOT_WRITE_AGE,
-    SNAPSHOT_WRITES, STATUS_CODES, UPSTREAM_CONNECTIONS, UPSTREAM_REFUSED, all as all_metrics,
-};
+pub use catalog::{all as all_metrics, *};
 pub use client_metrics::{
     PollGauge, PollOutcome, RequestResult, StreamGauge, denied, grpc_over_http1, hidden, refused, refused_at,
     tls_handshake,
@@ -37,10 +31,6 @@ pub use deltafan_core::LogThrottle;
 pub use log_output::{Lines, LogLevel, log_panics, report_lost_lines, write_log_to};
 use log_output::{lost_lines, panics};
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
-pub use trace_metrics::{
-    TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin,
-};
-
 /// Installs the recorder; once per process.
 ///
 /// # Errors
@@ -62,18 +52,18 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
         .set_buckets_for_metric(Matcher::Full(UPSTREAM_APPLY.to_owned()), &APPLY_BUCKETS)?
         .install_recorder()?;
     describe();
-    make_at_zero();
+    make_at_zero(Needs::Nothing);
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION"), "commit" => env!("DELTAFAN_COMMIT")).set(1.0);
     Ok(handle)
 }
 
 fn describe() {
-    for Metric { name, kind, unit, meaning, .. } in catalog::all() {
-        let unit = unit.unwrap_or(Unit::Count);
-        match kind {
-            MetricKind::Counter => describe_counter!(*name, unit, *meaning),
-            MetricKind::Gauge => describe_gauge!(*name, unit, *meaning),
-            MetricKind::Histogram => describe_histogram!(*name, unit, *meaning),
+    for metric in all() {
+        let (name, unit, meaning) = (metric.name, metric.unit(), metric.meaning);
+        match metric.kind {
+            MetricKind::Counter => describe_counter!(name, unit, meaning),
+            MetricKind::Gauge => describe_gauge!(name, unit, meaning),
+            MetricKind::Histogram => describe_histogram!(name, unit, meaning),
         }
     }
 }
@@ -85,6 +75,30 @@ pub fn set(gauge: &'static str, value: f64) {
 /// Total since the start.
 pub fn set_total(counter: &'static str, total: u64) {
     counter!(counter).absolute(total);
+}
+
+/// Adds to a counter with one label.
+pub fn count(counter: &'static str, (label, value): (&'static str, &'static str), more: u64) {
+    counter!(counter, label => value).increment(more);
+}
+
+deltafan_core::labelled! {
+    /// End of a trace.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TraceEnd {
+        /// Each client has answered.
+        Complete = "complete",
+        /// All of its names changed again.
+        Overtaken = "overtaken",
+        TimedOut = "timed_out",
+        Stopped = "stopped",
+        /// The sampler leaves it out.
+        Unsampled = "unsampled",
+    }
+}
+
+pub fn trace_ended(end: TraceEnd) {
+    count(TRACES, ("result", end.label()), 1);
 }
 
 #[derive(Debug)]
@@ -226,44 +240,37 @@ pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
     gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReloadResult {
-    /// In force, or after a restart.
-    Applied,
-    Unchanged,
-    Refused,
-}
-
-pub fn config_loaded() {
-    config_is_good(false);
+deltafan_core::labelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ReloadResult {
+        /// In force, or after a restart.
+        Applied = "applied",
+        Unchanged = "unchanged",
+        Refused = "refused",
+    }
 }
 
 /// `restart_pending`: the file has changes that need a restart.
 pub fn config_reloaded(result: ReloadResult, restart_pending: bool) {
-    let label = match result {
-        ReloadResult::Applied => "applied",
-        ReloadResult::Unchanged => "unchanged",
-        ReloadResult::Refused => "refused",
-    };
-    counter!(CONFIG_RELOADS, "result" => label).increment(1);
+    count(CONFIG_RELOADS, ("result", result.label()), 1);
     if result == ReloadResult::Refused {
         gauge!(CONFIG_SUCCESSFUL).set(0.0);
     } else {
-        config_is_good(restart_pending);
+        config_loaded(restart_pending);
     }
 }
 
-fn config_is_good(restart_pending: bool) {
+pub fn config_loaded(restart_pending: bool) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     gauge!(CONFIG_SUCCESSFUL).set(1.0);
     gauge!(CONFIG_SUCCESS_AT).set(since.as_secs_f64());
     gauge!(CONFIG_RESTART).set(f64::from(restart_pending));
 }
 
-/// Creates all metrics that exist from the start, with each label. `increase()` and `rate()` of Prometheus
+/// Creates the metrics of a need that exist from the start, with each label. `increase()` and `rate()` of Prometheus
 /// miss the first event of a counter that appears with it.
-fn make_at_zero() {
-    for metric in catalog::all().filter(|metric| metric.from_start && metric.needs == Needs::Nothing) {
+pub fn make_at_zero(needs: Needs) {
+    for metric in all().filter(|metric| metric.from_start && metric.needs == needs) {
         metric.combinations().into_iter().flatten().for_each(|labels| make_one(metric, &labels));
     }
 }

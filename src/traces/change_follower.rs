@@ -79,8 +79,9 @@ impl Follower {
     /// Updates traces from the clients' progress, and ends finished ones.
     pub(super) fn look(&mut self, fleet: &Fleet, now: Instant) {
         let spreads = spread(fleet, self.open.iter_mut().map(|trace| &mut trace.change));
-        for (trace, spread) in std::mem::take(&mut self.open).into_iter().zip(spreads) {
-            let trace = self.note_sent(OpenTrace { spread, ..trace });
+        for (mut trace, spread) in std::mem::take(&mut self.open).into_iter().zip(spreads) {
+            trace.spread = spread;
+            self.note_sent(&mut trace);
             match trace.end_due(now) {
                 Some(end) => self.end(trace, end, now),
                 None => self.open.push(trace),
@@ -93,14 +94,13 @@ impl Follower {
     }
 
     /// Adds the span until the last client was sent the change.
-    fn note_sent(&self, trace: OpenTrace) -> OpenTrace {
-        if trace.sent.is_some() || trace.spread.clients == 0 || !trace.spread.is_sent() {
-            return trace;
+    fn note_sent(&self, trace: &mut OpenTrace) {
+        if trace.sent.is_none() && trace.spread.clients > 0 && trace.spread.is_sent() {
+            let (stored, clock) = (trace.change.change().stored, trace.clock);
+            let sent = trace.spread.last_sent.map_or(stored, |last| last.max(stored));
+            self.child(trace.root.span_context(), "send", clock.at(stored), clock.at(sent));
+            trace.sent = Some(sent);
         }
-        let (stored, clock) = (trace.change.change().stored, trace.clock);
-        let sent = trace.spread.last_sent.map_or(stored, |last| last.max(stored));
-        self.child(trace.root.span_context(), "send", clock.at(stored), clock.at(sent));
-        OpenTrace { sent: Some(sent), ..trace }
     }
 
     fn end(&self, mut trace: OpenTrace, end: TraceEnd, now: Instant) {

@@ -103,7 +103,7 @@ impl SpanProcessor for BoundedProcessor {
             self.processor.on_end(span);
             return;
         }
-        telemetry::span_dropped();
+        telemetry::count(telemetry::TRACE_SPANS, ("result", "dropped"), 1);
         if let Some(suppressed) = self.throttle.say((), Instant::now()) {
             tracing::warn!(
                 queued = room,
@@ -149,7 +149,8 @@ impl SpanExporter for ReportingExporter {
         // The SDK has taken them out of its queue.
         self.queued.fetch_sub(spans, Ordering::AcqRel);
         let result = self.exporter.export(batch).await;
-        telemetry::spans_exported(spans, result.is_ok());
+        let end = if result.is_ok() { "exported" } else { "failed" };
+        telemetry::count(telemetry::TRACE_SPANS, ("result", end), spans as u64);
         let endpoint = &*self.endpoint;
         match &result {
             Ok(()) => {

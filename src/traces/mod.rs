@@ -25,7 +25,7 @@ use change_follower::Follower;
 
 use crate::fleet::Fleet;
 use crate::groups::Groups;
-use crate::telemetry::{self, TraceEnd};
+use crate::telemetry::{self, Needs, TraceEnd};
 use crate::upstream::{ChangeSink, StoredChange};
 
 const OPEN: usize = 64;
@@ -85,7 +85,7 @@ impl Traces {
         let events = sender.clone();
         // Nobody listens once the relay ends.
         let sink = ChangeSink::new(OPEN, move |change| drop(events.send(Event::Change(change))));
-        telemetry::traces_begin();
+        telemetry::make_at_zero(Needs::Traces);
         Some(Self { sink, sender, receiver, provider })
     }
 

@@ -239,7 +239,7 @@ impl ChangeSink {
         stored: Instant,
     ) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            return telemetry::change_not_followed();
+            return telemetry::count(telemetry::TRACES, ("result", "dropped"), 1);
         };
         let changed = |of: Arc<TypeCache>| {
             let snapshot = of.snapshot();
