@@ -1,72 +1,35 @@
 //! Conflicts between listeners' addresses and the admin address. Unchecked, the second bind would fail at the
 //! start.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use super::downstream::{self, ListenAddress};
+use super::DEFAULT_ADMIN_ADDRESS;
+use super::downstream::{DEFAULT_ADDRESS, ListenAddress};
 use super::errors::quoted;
-use super::mapping::Mapping;
-use super::notation::{Single as _, Text};
+use super::mapping::{Mapping, Word, check_unique};
+use super::notation::{Single as _, Text, Written};
 
 /// Reports taken addresses. Skips one that is wrong by itself.
 pub(super) fn check(root: &Mapping<'_>) {
     let (admin, downstream) = (root.section("admin"), root.section("downstream"));
     let listeners = downstream.sections("listeners").unwrap_or_default();
-    let address_of = |listener: &Mapping<'_>| match listener.has("address") {
-        true => listener.again("address", Text::parse),
-        false => (!listener.was_refused()).then_some(downstream::DEFAULT_ADDRESS),
-    };
-    let listeners: Vec<(&Mapping<'_>, ListenAddress)> =
-        listeners.iter().filter_map(|listener| Some((listener, address_of(listener)?))).collect();
-    check_listeners(&listeners);
-
-    let operators = match admin.has("address") {
-        true => admin.again("address", Text::parse),
-        false => Some(super::DEFAULT_ADMIN_ADDRESS),
-    };
-    let Some(operators) = operators else { return };
-    for (listener, address) in &listeners {
-        judge(&admin, operators, Some(listener), address);
-    }
-    if !downstream.has("listeners") {
-        judge(&admin, operators, None, &downstream::DEFAULT_ADDRESS);
-    }
-}
-
-fn check_listeners(listeners: &[(&Mapping<'_>, ListenAddress)]) {
-    let mut lines = HashMap::new();
-    for (listener, address) in listeners {
-        // Port 0 is another port each time.
-        if matches!(address, ListenAddress::Tcp(socket) if socket.port() == 0) {
+    check_unique(&listeners, "address", "is listed", with_port);
+    let Some(operators) = address(&admin, DEFAULT_ADMIN_ADDRESS) else { return };
+    // `None` is the default listener.
+    let all = listeners.iter().map(Some).chain((!downstream.has("listeners")).then_some(None));
+    for listener in all {
+        let clients = listener.map_or(Some(DEFAULT_ADDRESS), |listener| address(listener, DEFAULT_ADDRESS));
+        let Some(ListenAddress::Tcp(clients)) = clients else { continue };
+        if !meet(operators, clients) {
             continue;
         }
-        if let Some(first) = lines.insert(address, listener.line_of("address")) {
-            let problem = format!("{} is listed on line {first} already", quoted(&address.to_string()));
-            listener.wrong_here("address", &problem);
-        }
-    }
-}
-
-fn judge(
-    admin: &Mapping<'_>,
-    operators: SocketAddr,
-    listener: Option<&Mapping<'_>>,
-    address: &ListenAddress,
-) {
-    let ListenAddress::Tcp(clients) = *address else { return };
-    if !meet(operators, clients) {
-        return;
-    }
-    let [ours, theirs] = [operators, clients].map(|address| quoted(&address.to_string()));
-    match listener {
+        let [ours, theirs] = [operators, clients].map(|address| quoted(&address.to_string()));
         // Reported at the key in the file: the other may be a default.
-        Some(listener) if !admin.has("address") => {
+        if let Some(listener) = listener.filter(|_| !admin.has("address")) {
             let problem =
                 format!("{theirs} meets `admin.address`, which is {ours} by default; use another port");
             listener.wrong_here("address", &problem);
-        }
-        _ => {
+        } else {
             let place = match listener {
                 Some(listener) => format!("the listener on line {}", listener.line_of("address")),
                 None => "the default listener".to_owned(),
@@ -74,6 +37,19 @@ fn judge(
             let problem = format!("{ours} meets {place}, which is {theirs}; use another port");
             admin.wrong_here("address", &problem);
         }
+    }
+}
+
+/// Address in a section, or this default; `None` if it is wrong.
+fn address<T: Written>(of: &Mapping<'_>, default: T) -> Option<T> {
+    if of.has("address") { of.again("address", Text::parse) } else { (!of.was_refused()).then_some(default) }
+}
+
+/// Port 0 is another port each time.
+fn with_port(word: Word<'_>) -> Result<ListenAddress, String> {
+    match Text::parse(word)? {
+        ListenAddress::Tcp(address) if address.port() == 0 => Err(String::new()),
+        address => Ok(address),
     }
 }
 

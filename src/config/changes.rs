@@ -9,9 +9,6 @@ use super::Config;
 use super::mapping::{is_within, join};
 use super::schema::{self, Effect, Entries, Key, Printed, Section as _, entry};
 
-/// Lists whose entries are compared by name; their order has no meaning.
-const NAMED: [(&str, &str); 1] = [("downstream.listeners", "address")];
-
 /// Keys that differ, sorted, each once. Paths are those of the reference, with `[]` for any entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -61,21 +58,11 @@ fn compare(section: &str, old: &Entries, new: &Entries, differing: &mut BTreeSet
 }
 
 fn compare_lists(path: &str, old: &[Entries], new: &[Entries], differing: &mut BTreeSet<String>) {
-    let name = NAMED.iter().find(|(list, _)| *list == path).map(|(_, name)| *name);
-    let pairs: Vec<_> = match name {
-        Some(name) => {
-            let namesake = |of: &Entries| new.iter().find(|new| entry(new, name) == entry(of, name));
-            old.iter().filter_map(|old| Some((old, namesake(old)?))).collect()
-        }
-        None => old.iter().zip(new).collect(),
-    };
-    if pairs.len() != old.len() || old.len() != new.len() {
+    if old.len() != new.len() {
         differing.insert(path.to_owned());
-        if name.is_none() {
-            return;
-        }
+        return;
     }
-    for (old, new) in pairs {
+    for (old, new) in old.iter().zip(new) {
         compare(&format!("{path}[]"), old, new, differing);
     }
 }

@@ -69,13 +69,11 @@ impl Check<'_> {
             return self.tree(&mut entry.value, &path, key.shape);
         }
         let nearest = self.nearest(section, keys, &entry.key);
-        let former = FORMER.iter().find(|(former, _)| *former == path).map(|(_, why)| *why);
         // A name near a known one is a slip.
         let may_be_ignored = nearest.is_none() && is_key_like(&entry.key) && !is_security(&path);
-        let advice = match (former, nearest) {
-            (Some(why), _) => format!("take it out: {why}"),
-            (None, Some(known)) => format!("did you mean `{known}`?"),
-            (None, None) => format!("known are {}", names(keys).join(", ")),
+        let advice = match nearest {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => format!("known are {}", names(keys).join(", ")),
         };
         let message = format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section));
         self.report.unknown_key(entry.line, may_be_ignored, &message);
@@ -97,10 +95,6 @@ impl Check<'_> {
         elsewhere.map(|(path, _)| path).min_by_key(|path| !path.starts_with(section)).cloned()
     }
 }
-
-/// Keys of earlier versions, and why they are gone.
-const FORMER: [(&str, &str); 1] =
-    [("upstream.reconcile", "the relay asks the control plane what was deleted while it was away")];
 
 /// Whether some version could have this key. A merge key (`<<`) is none.
 fn is_key_like(name: &str) -> bool {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::mapping::Mapping;
 use super::notation::{
-    Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, NonEmpty, Optional, Size, TIB, TICK,
-    Text, Time, Written,
+    Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text,
+    Time, Written,
 };
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
@@ -46,15 +46,44 @@ section! {
 }
 
 section! {
+    /// Limits of one connection.
+    #[derive(Copy, Eq)]
+    pub struct TransportLimits {
+        /// Connections of this age, with jitter, are drained, so that load evens out over relays.
+        #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
+        pub max_connection_age: Duration,
+        /// How long a new connection or stream may stay silent before it is closed.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
+        pub first_request_timeout: Duration,
+        /// A connection is closed if its transport takes less than 32 KiB in this time while more is waiting. A stream
+        /// is closed if it opens windows as slowly, or if a request on it stays incomplete this long.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
+        pub stall_timeout: Duration,
+        /// An HTTP/2 connection without an open stream for this long is drained.
+        #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
+        pub idle_timeout: Duration,
+        /// HTTP/2 pings to clients.
+        #[key(Nested, effect = Connections)]
+        pub keepalive: Keepalive,
+        /// The largest request accepted, without its `initial_resource_versions`.
+        #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
+        pub max_request_bytes: usize,
+        /// Streams that one connection may have open at a time.
+        #[key(Count<1, 1_000_000>, default = 1000, effect = Connections)]
+        pub max_streams_per_connection: u32,
+    }
+}
+
+section! {
     /// The side that clients see.
     #[check(check)]
     pub struct Downstream {
         /// Where clients connect, over gRPC or REST-JSON. At least one, no duplicates.
         #[key(
-            Each, default = NonEmpty::one(Listener { address: DEFAULT_ADDRESS, tls: None }), effect = Restart,
+            Each, default = vec![Listener { address: DEFAULT_ADDRESS, tls: None }], effect = Restart,
             note = "as none is added, removed or moved while the relay runs"
         )]
-        pub listeners: NonEmpty<Listener>,
+        pub listeners: Vec<Listener>,
         /// If a control plane does not mark the end of its answer, a set is settled once nothing new has come for this
         /// long. A state-of-the-world client that holds nothing yet waits as long for unknown names, then gets the
         /// known ones. Must not exceed `settle_max`.
@@ -81,9 +110,9 @@ section! {
         /// Order of routes and clusters on aggregated streams, so that no request fails when both change.
         #[key(Nested, effect = Connections)]
         pub make_before_break: MakeBeforeBreak,
-        /// Connections of this age, with jitter, are drained, so that load evens out over relays.
-        #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
-        pub max_connection_age: Duration,
+        /// Limits of one connection.
+        #[key(Beside)]
+        pub transport: TransportLimits,
         /// How long clients have to leave when the relay shuts down, and to reconnect when a reload changes their
         /// permissions.
         #[key(
@@ -94,26 +123,10 @@ section! {
         /// How long a TLS handshake may take, without its wait in the queue.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5), effect = Restart)]
         pub handshake_timeout: Duration,
-        /// How long a new connection or stream may stay silent before it is closed.
-        #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
-        pub first_request_timeout: Duration,
-        /// A connection is closed if its transport takes less than 32 KiB in this time while more is waiting. A stream
-        /// is closed if it opens windows as slowly, or if a request on it stays incomplete this long.
-        #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
-        pub stall_timeout: Duration,
-        /// An HTTP/2 connection without an open stream for this long is drained.
-        #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
-        pub idle_timeout: Duration,
         /// A stream is closed if its client takes responses but sends no ACK or NACK for this long. Envoy may hold back
         /// the ACK of clusters until their endpoints arrive: keep this far above `ack_timeout`.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(10 * 60), effect = Connections)]
         pub unacked_timeout: Duration,
-        /// HTTP/2 pings to clients.
-        #[key(Nested, effect = Connections)]
-        pub keepalive: Keepalive,
-        /// The largest request accepted, without its `initial_resource_versions`.
-        #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
-        pub max_request_bytes: usize,
         /// Delta responses, removals included, are split below this size; a single larger resource is sent whole.
         #[key(
             Size<1, MESSAGE>, default = MIB, effect = AtOnce,
@@ -132,9 +145,6 @@ section! {
         /// Total bytes of these names, with their spellings and locators.
         #[key(Size<1, TIB>, default = 16 * MIB, effect = Connections)]
         pub max_subscription_bytes: usize,
-        /// Streams that one connection may have open at a time.
-        #[key(Count<1, 1_000_000>, default = 1000, effect = Connections)]
-        pub max_streams_per_connection: u32,
         /// How many connections may be open.
         #[key(Beside)]
         pub limits: ConnectionLimits,
@@ -210,7 +220,7 @@ section! {
 impl Listener {
     /// Whether its clients show certificates.
     pub fn proves_clients(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+        self.tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some())
     }
 }
 

@@ -3,14 +3,13 @@
 //! Owns the notation of the node field that a rule reads, and of its pattern; knows no client. Every rule
 //! that parses can be followed.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
 use regex::Regex;
 
 use super::errors::{near, quoted};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, check_unique};
 use super::notation::{Filled, Optional, Single as _, Text, Written};
 use super::section::section;
 use super::values::expression;
@@ -42,13 +41,8 @@ section! {
 
 /// Reports keys with several rules.
 pub(super) fn check(root: &Mapping<'_>) {
-    let mut lines = HashMap::new();
-    for rule in root.sections("dynamic_parameters").unwrap_or_default() {
-        let Some(key) = rule.again("key", Filled::parse) else { continue };
-        if let Some(first) = lines.insert(key.clone(), rule.line_of("key")) {
-            rule.wrong_here("key", &format!("{} has a rule on line {first} already", quoted(&key)));
-        }
-    }
+    let rules = root.sections("dynamic_parameters").unwrap_or_default();
+    check_unique(&rules, "key", "has a rule", Filled::parse);
 }
 
 impl Written for NodeField {

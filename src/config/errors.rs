@@ -3,7 +3,6 @@
 //! Owns their collection, order and frame (`FILE:LINE: ...`); the words are their finders'.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::fmt;
 
 use crate::terminal::printable;
@@ -92,7 +91,6 @@ pub(super) struct Report {
     unknown_keys: UnknownKeys,
     problems: RefCell<Vec<Problem>>,
     ignored: RefCell<Vec<Problem>>,
-    wrong: RefCell<HashSet<String>>,
 }
 
 impl Report {
@@ -116,11 +114,6 @@ impl Report {
 
     pub(super) fn wrong(&self, line: usize, path: &str, problem: &str) {
         self.at(line, &format!("`{path}`: {problem}"));
-        self.wrong.borrow_mut().insert(path.to_owned());
-    }
-
-    pub(super) fn is_wrong(&self, path: &str) -> bool {
-        self.wrong.borrow().contains(path)
     }
 
     /// Returns the ignored keys.

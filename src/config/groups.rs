@@ -3,15 +3,15 @@
 //! Owns the notation of rules and of a group's node. The core reads templates; their faults become lines of
 //! the file here. Every rule that parses can be followed.
 
-use std::collections::HashMap;
+use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
 use super::errors::{near, quoted};
-use super::mapping::{Mapping, Word};
+use super::mapping::{Mapping, check_unique};
 use super::node::Locality;
 use super::notation::{
-    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Single, Text,
+    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written,
 };
 use super::schema::{Entries, Key, Printed, Section, Shape};
 use super::section::section;
@@ -52,8 +52,8 @@ section! {
     /// One rule, as it is written.
     struct WrittenRule {
         /// Label of metrics: at most 63 letters, digits, `-`, `_` and `.`. One rule for each.
-        #[key(RuleName, required = "a label for metrics", example = "edge")]
-        name: String,
+        #[key(Text, required = "a label for metrics", example = "edge")]
+        name: RuleName,
         /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower
         /// case) or the SPIFFE ID of the client's certificate. Values are regular expressions for the whole field.
         /// `key` and `node` may use a named group `(?P<name>...)`. Fields longer than `downstream.max_name_bytes` match
@@ -157,7 +157,7 @@ impl WrittenRule {
             },
         };
         let conditions = self.conditions.clone();
-        Rule::new(RuleSpec { name: &self.name, conditions, key: self.key.as_deref(), node })
+        Rule::new(RuleSpec { name: &self.name.0, conditions, key: self.key.as_deref(), node })
     }
 }
 
@@ -169,31 +169,20 @@ fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
             &format!("more than {MAX_RULES} rules; write one with a `key` for many groups"),
         );
     }
-    let mut lines = HashMap::new();
-    for rule in &rules {
-        let Some(name) = rule.again("name", RuleName::parse) else { continue };
-        let line = rule.line_of("name");
-        if let Some(first) = lines.insert(name.clone(), line) {
-            rule.wrong_here(
-                "name",
-                &format!("{} is the name of the rule on line {first} already", quoted(&name)),
-            );
-        }
-    }
+    check_unique(&rules, "name", "is the name of the rule", |word| RuleName::parse(word.text, word.base));
 }
 
-#[derive(Debug)]
-struct RuleName;
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RuleName(String);
 
-impl Single<String> for RuleName {
-    fn parse(word: Word<'_>) -> Result<String, String> {
-        let text = word.text;
+impl Written for RuleName {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
         if text == OWN {
             return Err(format!("`{OWN}` is the group of the relay's own node; choose another name"));
         }
         let is_label = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_label) {
-            return Ok(text.to_owned());
+            return Ok(Self(text.to_owned()));
         }
         Err(format!(
             "{} is no label; write at most {MAX_NAME} letters, digits, `-`, `_` and `.`",
@@ -201,20 +190,8 @@ impl Single<String> for RuleName {
         ))
     }
 
-    fn json(value: &String) -> Json {
-        value.as_str().into()
-    }
-}
-
-impl Notation<String> for RuleName {
-    const SHAPE: Shape = Shape::Text;
-
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<String> {
-        mapping.parsed(name, Self::parse)
-    }
-
-    fn print(value: &String, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Value(Self::json(value))));
+    fn text(&self) -> String {
+        self.0.clone()
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns the places of problems. Notations judge values. A value that `check` replaced reads as absent.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ pub(super) struct Mapping<'t> {
     path: String,
     line: usize,
     entries: &'t [Entry],
-    standing: Standing,
+    /// Reported as a whole.
+    is_refused: bool,
     source: Source<'t>,
 }
 
@@ -25,14 +28,6 @@ pub(super) struct Word<'t> {
     pub(super) plain: bool,
     /// Where relative paths start.
     pub(super) base: &'t Path,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Absent,
-    /// Reported as a whole.
-    Refused,
-    There,
 }
 
 #[derive(Clone, Copy)]
@@ -48,8 +43,7 @@ impl<'t> Mapping<'t> {
 
     fn over(tree: &'t Tree, path: String, line: usize, source: Source<'t>) -> Self {
         let entries = if let Value::Map(entries) = &tree.value { entries.as_slice() } else { &[] };
-        let standing = if matches!(tree.value, Value::Refused) { Standing::Refused } else { Standing::There };
-        Self { path, line, entries, standing, source }
+        Self { path, line, entries, is_refused: matches!(tree.value, Value::Refused), source }
     }
 
     /// An absent mapping has its parent's line.
@@ -59,11 +53,7 @@ impl<'t> Mapping<'t> {
 
     /// Whether it was reported as a whole; missing keys are then no problem.
     pub(super) fn was_refused(&self) -> bool {
-        self.standing == Standing::Refused
-    }
-
-    pub(super) fn is_absent(&self) -> bool {
-        self.standing == Standing::Absent
+        self.is_refused
     }
 
     /// An absent section reads as an empty one.
@@ -71,9 +61,7 @@ impl<'t> Mapping<'t> {
         let path = join(&self.path, name);
         match self.entry(name) {
             Some(entry) => Self::over(&entry.value, path, entry.line, self.source),
-            None => {
-                Self { path, line: self.line, entries: &[], standing: Standing::Absent, source: self.source }
-            }
+            None => Self { path, line: self.line, entries: &[], is_refused: false, source: self.source },
         }
     }
 
@@ -84,11 +72,6 @@ impl<'t> Mapping<'t> {
 
     pub(super) fn is_refused(&self, name: &str) -> bool {
         self.has(name) && self.value(name).is_none()
-    }
-
-    /// True also if the key is absent.
-    pub(super) fn is_right(&self, name: &str) -> bool {
-        !self.is_refused(name) && !self.source.report.is_wrong(&join(&self.path, name))
     }
 
     pub(super) fn line_of(&self, name: &str) -> usize {
@@ -171,10 +154,12 @@ impl<'t> Mapping<'t> {
         self.wrong(&path.join("."), line, problem);
     }
 
-    /// Reports a lower bound above its upper one, unless one is wrong by itself. Reports the lower key if the
-    /// file sets it, else the upper: the other may be a default.
+    /// Reports a lower bound above its upper one, unless one cannot be read. Reports the lower key if the file sets
+    /// it, else the upper: the other may be a default.
     pub(super) fn check_order(&self, lower: (&str, Duration), upper: (&str, Duration)) {
-        if lower.1 <= upper.1 || !self.is_right(lower.0) || !self.is_right(upper.0) {
+        let read = |word: Word<'_>| units::parse_duration(word.text).map_err(|_| String::new());
+        let is_unread = |name| self.has(name) && self.again(name, read).is_none();
+        if lower.1 <= upper.1 || is_unread(lower.0) || is_unread(upper.0) {
             return;
         }
         let line = self.line_of(if self.has(lower.0) { lower.0 } else { upper.0 });
@@ -225,6 +210,23 @@ impl<'t> Mapping<'t> {
             Value::List(items) => items.iter().map(|item| self.json(name, item)).collect(),
             Value::Map(entries) => self.json_map(name, entries).into(),
             Value::Refused => serde_json::Value::Null,
+        }
+    }
+}
+
+/// Reports sections whose value of a key is that of an earlier one. `what` it does there is part of the message.
+pub(super) fn check_unique<T: Eq + Hash>(
+    sections: &[Mapping<'_>],
+    key: &str,
+    what: &str,
+    parse: impl Fn(Word<'_>) -> Result<T, String>,
+) {
+    let mut lines = HashMap::new();
+    for section in sections {
+        let read = |word: Word<'_>| Ok((quoted(word.text), parse(word)?));
+        let Some((text, value)) = section.again(key, read) else { continue };
+        if let Some(first) = lines.insert(value, section.line_of(key)) {
+            section.wrong_here(key, &format!("{text} {what} on line {first} already"));
         }
     }
 }

@@ -48,18 +48,15 @@ use yaml::Value;
 
 pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
-pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
+pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak, TransportLimits};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
 pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use node::{Locality, Node};
-pub use notation::NonEmpty;
 pub use rollout::{HoldReport, Percent, Rollout};
 pub use system_limits::{ConnectionLimits, Memory};
-pub use tls::{ClientAuthorities, ListenerTls};
-pub use upstream::{
-    Backoff, Failover, Server, ServerProtocol, ServerUri, Source, Upstream, UpstreamKeepalive,
-};
+pub use tls::ListenerTls;
+pub use upstream::{Backoff, Failover, Server, ServerUri, Source, Upstream, UpstreamKeepalive};
 
 const DEFAULT_ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000);
 

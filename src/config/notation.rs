@@ -323,46 +323,8 @@ impl<T: Section> Notation<Vec<T>> for Each {
     }
 }
 
-impl<T: Section> Notation<NonEmpty<T>> for Each {
-    const SHAPE: Shape = Shape::Sections(T::KEYS);
-
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<NonEmpty<T>> {
-        NonEmpty::new(<Self as Notation<Vec<T>>>::read(mapping, name)?)
-    }
-
-    fn print(value: &NonEmpty<T>, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Sections(value.iter().map(entries).collect())));
-    }
-}
-
 fn entries<T: Section>(section: &T) -> Entries {
     let mut entries = Entries::new();
     section.print(&mut entries);
     entries
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NonEmpty<T>(Vec<T>);
-
-impl<T> NonEmpty<T> {
-    pub fn one(entry: T) -> Self {
-        Self(vec![entry])
-    }
-
-    /// `None` if it would be empty.
-    pub fn new(entries: Vec<T>) -> Option<Self> {
-        (!entries.is_empty()).then_some(Self(entries))
-    }
-
-    pub fn first(&self) -> &T {
-        &self.0[0]
-    }
-}
-
-impl<T> std::ops::Deref for NonEmpty<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
 }

@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use procfs::Current as _;
 use rustix::process::{Resource, getrlimit};
 
 use super::mapping::Mapping;
@@ -92,14 +93,9 @@ fn budget_of(memory: Option<u64>) -> u64 {
 fn machine_memory() -> Option<u64> {
     let of_group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let read = |path| fs::read_to_string(path).ok()?.trim().parse().ok();
-    let all = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
+    let all = procfs::Meminfo::current().ok().map(|memory| memory.mem_total);
     // Without a limit, version 1 has a huge number, and version 2 a word.
     of_group.into_iter().filter_map(read).chain(all).min()
-}
-
-fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -108,8 +104,6 @@ mod tests {
 
     #[test]
     fn the_memory_of_the_machine_is_read() {
-        assert_eq!(total("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16 << 20));
-        assert_eq!(total("MemFree: 1 kB\n"), None);
         assert!(percent(80) <= percent(90));
         assert!(descriptors() >= 1);
     }

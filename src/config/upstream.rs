@@ -8,11 +8,12 @@ use std::time::Duration;
 use super::errors::quoted;
 use super::mapping::Mapping;
 use super::notation::{
-    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, NonEmpty, OneOf, Optional, SECOND,
-    Size, TICK, Text, Time, Written,
+    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size,
+    TICK, Text, Time, Written,
 };
 use super::schema::{Entries, Key, Section};
 use super::section::section;
+use deltafan_core::cache::Protocol;
 use deltafan_core::upstream::Locators;
 use deltafan_transport::tls::options::{ServerIdentity, TlsOptions};
 
@@ -125,7 +126,7 @@ section! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Control planes, in order of preference.
-    Servers(NonEmpty<Server>),
+    Servers(Vec<Server>),
     /// A directory of resource files, watched. Absolute.
     Directory(PathBuf),
 }
@@ -136,7 +137,7 @@ section! {
         /// Set either `servers` or `directory`. Control planes, in order of preference: the first one that answers is
         /// used.
         #[key(Optional<Each>)]
-        servers: Option<NonEmpty<Server>>,
+        servers: Option<Vec<Server>>,
         /// Instead of `servers`: a directory of resource files, watched.
         #[key(Optional<Text>, example = "./resources")]
         directory: Option<PathBuf>,
@@ -152,9 +153,6 @@ impl Section for Source {
                 let line = upstream.line_of("servers").max(upstream.line_of("directory"));
                 upstream.wrong_itself(line, "has both `servers` and `directory`; one of them is allowed");
                 return None;
-            }
-            (false, false) if upstream.is_absent() => {
-                upstream.wrong_itself(upstream.line(), "is missing; write it with `servers` or `directory`");
             }
             (false, false) if !upstream.was_refused() => {
                 upstream.wrong_itself(upstream.line(), "has no source; write `servers` or `directory`");
@@ -198,8 +196,8 @@ section! {
         pub uri: ServerUri,
         /// Protocol: `delta` (incremental xDS), `sotw` (state of the world) or `auto`. `auto` is delta, but state of
         /// the world on connections where delta is UNIMPLEMENTED or each delta stream is reset.
-        #[key(OneOf, default = ServerProtocol::Auto)]
-        pub protocol: ServerProtocol,
+        #[key(OneOf, default = None)]
+        pub protocol: Option<Protocol>,
         /// Only with `https://`. All files are PEM. Changed files are read again, and used by the next connection.
         #[key(Optional<Nested>)]
         pub tls: Option<TlsOptions>,
@@ -217,15 +215,6 @@ fn check_server(server: &Server, mapping: &Mapping<'_>) {
         let problem = format!("does not go with `{uri}`, which is cleartext; write https:// or leave it out");
         mapping.wrong_here("tls", &problem);
     }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ServerProtocol {
-    /// Delta, or else state of the world.
-    #[default]
-    Auto,
-    Delta,
-    Sotw,
 }
 
 /// `http://HOST:PORT` or `https://HOST:PORT`: HTTP/2, cleartext or TLS; only scheme, host and port.
@@ -290,9 +279,9 @@ impl fmt::Display for ServerUri {
     }
 }
 
-impl Choice for ServerProtocol {
+impl Choice for Option<Protocol> {
     const WORDS: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("delta", Self::Delta), ("sotw", Self::Sotw)];
+        &[("auto", None), ("delta", Some(Protocol::Delta)), ("sotw", Some(Protocol::Sotw))];
 }
 
 impl Choice for Locators {

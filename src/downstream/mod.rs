@@ -30,7 +30,7 @@ pub use admission::{Admission, OverloadManager};
 pub use connections::Connections;
 pub use handshake::Handshakes;
 pub use listener::Listener;
-pub use policy::{AuthzPolicy, Policy, TransportLimits};
+pub use policy::{AuthzPolicy, Policy};
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;

@@ -13,12 +13,12 @@ use tonic::Code;
 use super::connection::{Connection, NameShare, Newcomer};
 use super::grpc_status::Status;
 use super::message_assembler::Assembler;
-use super::policy::TransportLimits;
 use super::request_memory::Payer;
 use super::scheduler::LazyTimer;
 use super::server_state::{ServerState, StreamSeat, claimed_node_id};
 use super::unsent_memory::SendCursor;
 use crate::cache::Protocol;
+use crate::config::TransportLimits;
 use crate::fairness::{
     LARGE_REQUEST, LONGEST_FIRST_ANSWER_WAIT, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY,
 };

@@ -13,9 +13,9 @@ use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::RelayIdentity;
-use crate::cache::{self, Protocol};
-use crate::config::{self, AuthorizationRule, Config, DefaultAccess, ServerProtocol, Source};
-use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
+use crate::cache;
+use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
+use crate::downstream::{AuthzPolicy, Policy};
 use crate::node_group::{GroupRules, NodeMatch};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
@@ -71,7 +71,7 @@ fn canary_key(file: &Path) -> anyhow::Result<[u8; 16]> {
 
 pub(super) fn policy(config: &Config) -> Policy {
     let Config { downstream, rest, .. } = config;
-    Policy::new(authz(config), limits(downstream), rest.polls, downstream.drain)
+    Policy::new(authz(config), downstream.transport, rest.polls, downstream.drain)
 }
 
 pub(super) const fn tuning(config: &Config) -> Tuning {
@@ -176,19 +176,6 @@ pub fn own_node(config: &Config) -> proto::Node {
     node(&config.node)
 }
 
-fn limits(downstream: &config::Downstream) -> TransportLimits {
-    TransportLimits {
-        max_request_bytes: downstream.max_request_bytes,
-        first_request_timeout: downstream.first_request_timeout,
-        max_streams_per_connection: downstream.max_streams_per_connection,
-        stall_timeout: downstream.stall_timeout,
-        idle_timeout: downstream.idle_timeout,
-        max_connection_age: downstream.max_connection_age,
-        keepalive_interval: downstream.keepalive.interval,
-        keepalive_timeout: downstream.keepalive.timeout,
-    }
-}
-
 /// Settings of the relay as a client.
 pub(super) fn upstream(config: &Config) -> Settings {
     let Config { upstream, downstream, .. } = config;
@@ -227,15 +214,6 @@ pub(super) fn snapshot(config: &Config) -> Option<SnapshotSettings> {
     let folder = config.snapshot.path.clone()?;
     let selection = Selection { secrets: config.snapshot.secrets };
     Some(SnapshotSettings { folder, max_groups: config.groups.max, selection })
-}
-
-/// Protocol of a server; `None` if it is detected.
-pub(super) const fn protocol(server: &config::Server) -> Option<Protocol> {
-    match server.protocol {
-        ServerProtocol::Auto => None,
-        ServerProtocol::Delta => Some(Protocol::Delta),
-        ServerProtocol::Sotw => Some(Protocol::Sotw),
-    }
 }
 
 pub(super) const fn transport(upstream: &config::Upstream) -> Transport {
@@ -292,7 +270,6 @@ mod tests {
         // By default as much as the machine allows.
         config.cache.encoded_bytes = cache::Limits::default().encoded_bytes;
         same(cache_limits(&config), cache::Limits::default());
-        same(limits(&config.downstream), TransportLimits::default());
         same(base_rules(&config), SessionConfig { given: given(&config), ..SessionConfig::default() });
         let (node, identity) = (node(&config.node), identity(&config));
         same(upstream(&config), Settings { node, identity, ..Settings::default() });

@@ -37,7 +37,7 @@ pub fn load_descriptors(config: &config::Rest) -> anyhow::Result<Descriptors> {
 /// First unusable file, with its key.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     if let Source::Servers(servers) = &config.upstream.source {
-        let is_choice = servers.iter().len() > 1;
+        let is_choice = servers.len() > 1;
         for (at, server) in servers.iter().enumerate() {
             if let Some(files) = tls_upstream(server)? {
                 files.read().with_context(|| upstream_tls_key(at, is_choice))?;
@@ -59,7 +59,7 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
 /// First server whose name cannot be verified, with its key.
 pub fn check_tls_without_files(config: &Config) -> anyhow::Result<()> {
     let Source::Servers(servers) = &config.upstream.source else { return Ok(()) };
-    let is_choice = servers.iter().len() > 1;
+    let is_choice = servers.len() > 1;
     for (at, server) in servers.iter().enumerate() {
         tls_upstream(server).with_context(|| upstream_tls_key(at, is_choice))?;
     }
@@ -74,12 +74,11 @@ pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles
 /// TLS files of a listener, with their key.
 pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
     let tls = listener.tls.as_ref()?;
-    let clients = tls.clients.as_ref();
     let files = ServerFiles {
         certificate: tls.cert_file.clone(),
         key: tls.key_file.clone(),
-        client_authorities: clients.map(|clients| clients.ca_file.clone()),
-        revoked: clients.and_then(|clients| clients.crl_file.clone()),
+        client_authorities: tls.client_ca_file.clone(),
+        revoked: tls.crl_file.clone(),
     };
     Some((format!("downstream.listeners[{at}].tls"), files))
 }

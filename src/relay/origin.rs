@@ -49,7 +49,7 @@ fn options_of(
     Ok(Options {
         backoff: Backoff::new(from.backoff.initial, from.backoff.max),
         max_message: from.max_response_bytes,
-        protocol: config_settings::protocol(server),
+        protocol: server.protocol,
         identity: config_settings::identity(config),
         liveness: config_settings::liveness(&from.keepalive),
         tls: match tls_upstream(server)? {
@@ -86,7 +86,7 @@ impl Origin {
 
     fn start_client(
         config: &Config,
-        servers: &config::NonEmpty<config::Server>,
+        servers: &[config::Server],
         reloader: &Reloader,
         (writer, saved): (Writer, Option<Restore>),
         changes: Option<ChangeSink>,
@@ -94,7 +94,7 @@ impl Origin {
     ) -> anyhow::Result<Started> {
         let from = &config.upstream;
         let transport = config_settings::transport(from);
-        let is_choice = servers.iter().len() > 1;
+        let is_choice = servers.len() > 1;
         let mut options = Vec::new();
         for (at, server) in servers.iter().enumerate() {
             let key = upstream_tls_key(at, is_choice);

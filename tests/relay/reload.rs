@@ -170,7 +170,7 @@ fn keys_that_need_a_restart_are_named_one_by_one_and_the_rest_is_in_force() {
     relay.reconfigure(&moved(relay.config_with("  max_names: 7\ncache: {encoded_bytes: 1MiB}\n")));
     applied(&relay, 1.0);
     assert_eq!(pending(), 1.0);
-    assert_eq!(named(), ["cache.encoded_bytes", "downstream.listeners", "node.id"]);
+    assert_eq!(named(), ["cache.encoded_bytes", "downstream.listeners[].address", "node.id"]);
     // Said again, because it is still so; and only while it is.
     relay.signal("HUP");
     relay.wait_for("a reading", || relay.reloads("unchanged") == 1.0);

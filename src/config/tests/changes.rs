@@ -39,13 +39,14 @@ fn another_source_is_another_upstream() {
 }
 
 #[test]
-fn listeners_are_known_by_their_addresses() {
+fn listeners_are_known_by_their_place() {
     let listeners = |list: &str| format!("downstream: {{listeners: [{list}]}}\n");
     let [a, b] = ["{address: \"127.0.0.1:1\"}", "{address: \"127.0.0.1:2\"}"];
     let both = listeners(&format!("{a}, {b}"));
-    assert_eq!(changes(&both, &listeners(&format!("{b}, {a}"))), Changes::default());
+    let moved = told(&[], &["downstream.listeners[].address"]);
+    assert_eq!(changes(&both, &listeners(&format!("{b}, {a}"))), moved);
     assert_eq!(changes(&both, &listeners(a)), told(&[], &["downstream.listeners"]));
-    assert_eq!(changes(&listeners(a), &listeners(b)), told(&[], &["downstream.listeners"]));
+    assert_eq!(changes(&listeners(a), &listeners(b)), moved);
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn nothing_at_all() {
     for text in ["", "\n\n", "# nothing but a comment\n"] {
         assert_eq!(refused(text), "f:1: is empty; at least `upstream` is needed", "{text:?}");
     }
-    let missing = "`upstream`: is missing; write it with `servers` or `directory`";
+    let missing = "`upstream`: has no source; write `servers` or `directory`";
     assert_eq!(refused("{}"), format!("f:1: {missing}"));
     assert_eq!(refused("---\n"), format!("f:1: {missing}"));
 }

@@ -446,10 +446,6 @@ fn upstream_sources() {
         ),
         ("{directory: \"\"}", "f:1: `upstream.directory`: a path must not be empty"),
         (
-            "{directory: d, reconcile: sweep}",
-            "f:1: unknown key `reconcile` in `upstream`; take it out: the relay asks the control plane what was deleted while it was away",
-        ),
-        (
             "{directory: d, locators: none}",
             "f:1: `upstream.locators`: `none` is neither `native` nor `plain`",
         ),
@@ -474,7 +470,7 @@ fn upstream_sources() {
     ] {
         assert_eq!(refused(&format!("upstream: {upstream}\n")), message);
     }
-    assert_eq!(refused("node: {}\n"), "f:1: `upstream`: is missing; write it with `servers` or `directory`");
+    assert_eq!(refused("node: {}\n"), "f:1: `upstream`: has no source; write `servers` or `directory`");
 }
 
 #[test]

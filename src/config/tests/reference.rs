@@ -12,7 +12,7 @@ use crate::config::mapping::{Mapping, is_within};
 use crate::config::notation::{Count, Nested, Optional, Text};
 use crate::config::schema::{self, Effect, Entries, Key, Printed, Section, Shape};
 use crate::config::section::section;
-use crate::config::{Config, ListenAddress, NonEmpty, Source, check, yaml};
+use crate::config::{Config, ListenAddress, Source, check, yaml};
 use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.
@@ -371,10 +371,10 @@ fn with(path: &str, value: Option<&Json>) -> String {
 fn the_quick_start_serves_its_directory_on_loopback() {
     let mut expected = Config::parse("upstream: {directory: d}", "f").unwrap();
     expected.upstream.source = Source::Directory(in_config("resources"));
-    expected.downstream.listeners = NonEmpty::one(crate::config::Listener {
+    expected.downstream.listeners = vec![crate::config::Listener {
         address: ListenAddress::Tcp("127.0.0.1:15010".parse().unwrap()),
         tls: None,
-    });
+    }];
     expected.admin.address = "127.0.0.1:15000".parse().unwrap();
     assert_eq!(Config::load(&in_config("quickstart.yaml")).unwrap(), expected);
 }

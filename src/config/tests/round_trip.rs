@@ -78,7 +78,7 @@ fn tls_upstream_is_as_in_the_file() {
         let config =
             Config::parse(&format!("{file}crl_file: d, server_name: \"{name}\"}}\n"), "/etc/f").unwrap();
         let Source::Servers(servers) = &config.upstream.source else { panic!("{config:?}") };
-        let tls = servers.first().tls.as_ref().unwrap();
+        let tls = servers[0].tls.as_ref().unwrap();
         assert_eq!(
             (tls.ca_file.as_deref(), tls.crl_file.as_deref()),
             (Some(Path::new("/etc/a")), Some(Path::new("/etc/d")))
@@ -88,7 +88,7 @@ fn tls_upstream_is_as_in_the_file() {
         let named = tls.server_name.as_ref().unwrap();
         assert_eq!(named.to_string(), name);
         assert_eq!(matches!(named, ServerIdentity::Spiffe(_)), name.starts_with("spiffe:"));
-        assert_eq!(servers.first().uri.to_string(), "https://[::1]:1");
+        assert_eq!(servers[0].uri.to_string(), "https://[::1]:1");
         assert_eq!(Config::parse(&config.to_string(), "f").unwrap(), config, "{config}");
     }
     for (uri, expected) in [
@@ -113,8 +113,8 @@ fn values_are_as_in_the_file() {
                "list": ["a", {"b": "c"}], "date": "2026-11-21"})
     );
     let Source::Servers(servers) = &config.upstream.source else { panic!("{config:?}") };
-    assert_eq!(servers.first().uri.as_uri().authority().unwrap(), "[::1]:18000");
-    assert_eq!(servers.first().uri.to_string(), "http://[::1]:18000");
+    assert_eq!(servers[0].uri.as_uri().authority().unwrap(), "[::1]:18000");
+    assert_eq!(servers[0].uri.to_string(), "http://[::1]:18000");
     assert_eq!(config.upstream.connect_timeout, Duration::from_millis(1500));
     assert_eq!(config.upstream.max_response_bytes, 1000);
     assert_eq!(config.upstream.request_interval, Duration::ZERO);
