@@ -11,7 +11,6 @@ mod page;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,8 +48,6 @@ const FIRST_BYTES: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 /// A peer must take 32 KiB of waiting bytes in this time.
 const STALL: Duration = Duration::from_secs(60);
-/// Then a connection is asked to close: no peer keeps its place for ever.
-const MAX_AGE: Duration = Duration::from_secs(30 * 60);
 
 pub trait Report: Send + Sync + 'static {
     /// Whether clients should be sent here.
@@ -173,28 +170,14 @@ async fn serve_connection(
 ) -> Result<(), ConnectionError> {
     if timeout(FIRST_BYTES, WireProtocol::sniff(&socket)).await?? == WireProtocol::Http2 {
         let answer = move |request| respond(request, peer, Arc::clone(&report), Arc::clone(&shared));
-        return serve_until_old(Serve::new(socket, http2, answer), Serve::shut_down).await;
+        return Ok(Serve::new(socket, http2, answer).await?);
     }
     let answer = move |request: Request<Incoming>| {
         respond(request, peer, Arc::clone(&report), Arc::clone(&shared)).map(Ok::<_, Infallible>)
     };
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-    let serve = http1.serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL)), service_fn(answer));
-    serve_until_old(serve, |serve| Pin::new(serve).graceful_shutdown()).await
-}
-
-/// Serves a connection. At its largest age `close` asks it to end; [`STALL`] later it is cut off.
-async fn serve_until_old<S, E>(mut serve: S, close: impl FnOnce(&mut S)) -> Result<(), ConnectionError>
-where
-    S: Future<Output = Result<(), E>> + Unpin,
-    E: Into<ConnectionError>,
-{
-    if let Ok(ended) = timeout(MAX_AGE, &mut serve).await {
-        return ended.map_err(Into::into);
-    }
-    close(&mut serve);
-    timeout(STALL, serve).await?.map_err(Into::into)
+    Ok(http1.serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL)), service_fn(answer)).await?)
 }
 
 async fn respond<B>(

@@ -6,9 +6,8 @@
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, header};
 use http_body_util::Full;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// `trusted-types 'none'` makes browsers refuse strings as HTML or code, as in `innerHTML`.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -52,31 +51,16 @@ const FILES: [File; 21] = [
 /// Answers a GET or HEAD for a file of the page; `None` for other paths.
 pub(super) fn answer(request: &Parts) -> Option<Response<Full<Bytes>>> {
     let (_, kind, content) = FILES.iter().find(|(path, ..)| *path == request.uri.path())?;
-    let tag = format!("\"{:016x}\"", xxh3_64(content.as_bytes()));
-    let is_known = holds(&request.headers, &tag);
-    let body = if is_known { Bytes::new() } else { Bytes::from_static(content.as_bytes()) };
-    let mut response = Response::new(Full::new(body));
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
+    let mut response = Response::new(Full::new(Bytes::from_static(content.as_bytes())));
     let headers = response.headers_mut();
     let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
     set(header::CONTENT_TYPE, kind);
     set(header::CONTENT_SECURITY_POLICY, POLICY);
     set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(header::REFERRER_POLICY, "no-referrer");
-    // Browsers ask each time: an old page would misread new answers.
+    // An old page would misread new answers.
     set(header::CACHE_CONTROL, "no-cache");
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        headers.insert(header::ETAG, tag);
-    }
     Some(response)
-}
-
-fn holds(headers: &HeaderMap, tag: &str) -> bool {
-    let told = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut tags = told.flat_map(|value| value.split(',')).map(str::trim);
-    tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }
 
 #[cfg(test)]
@@ -88,14 +72,6 @@ mod tests {
     use http::Request;
 
     use super::*;
-
-    fn ask(path: &str, tags: Option<&str>) -> Option<Response<Full<Bytes>>> {
-        let mut request = Request::get(path);
-        if let Some(tags) = tags {
-            request = request.header(header::IF_NONE_MATCH, tags);
-        }
-        answer(&request.body(()).unwrap().into_parts().0)
-    }
 
     #[test]
     fn all_files_of_the_folder_are_served() {
@@ -115,26 +91,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_browser_holds_is_not_sent_again() {
-        let first = ask("/page/main.js", None).unwrap();
-        let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
-        for (tags, status) in [
-            (tag.clone(), 304),
-            (format!("\"other\", W/{tag}"), 304),
-            ("*".to_owned(), 304),
-            ("\"other\"".to_owned(), 200),
-        ] {
-            assert_eq!(ask("/page/main.js", Some(&tags)).unwrap().status(), status, "{tags}");
-        }
-        assert_eq!(ask("/page/dom.js", Some(&tag)).unwrap().status(), 200);
-    }
-
-    #[test]
     fn other_paths_are_not_those_of_the_page() {
         for path in
             ["/page", "/page/", "/page/../mod.rs", "/page/mod.rs", "/clients", "/page/uplot/README.md"]
         {
-            assert!(ask(path, None).is_none(), "{path}");
+            let request = Request::get(path).body(()).unwrap();
+            assert!(answer(&request.into_parts().0).is_none(), "{path}");
         }
     }
 }
