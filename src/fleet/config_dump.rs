@@ -8,7 +8,6 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-use bytes::Bytes;
 use prost::Message as _;
 use regex::{Regex, escape};
 use serde_json::{Value as Json, json};
@@ -201,24 +200,6 @@ fn timestamp(clock: WallClock, at: Instant) -> Timestamp {
     }
 }
 
-/// Each body is decoded once for all clients.
-struct Bodies<'d> {
-    descriptors: &'d Descriptors,
-    /// By address of the resource, which is kept alive so that no other gets that address.
-    shown: HashMap<*const Resource, (Arc<Resource>, Result<Bytes, String>)>,
-}
-
-impl Bodies<'_> {
-    /// Without sensitive values, or why it cannot be shown.
-    fn of(&mut self, resource: &Arc<Resource>) -> Result<Bytes, String> {
-        let read = || {
-            let body = shown_body(resource, |body| self.descriptors.redacted_any(body));
-            (Arc::clone(resource), body.map(Bytes::from))
-        };
-        self.shown.entry(Arc::as_ptr(resource)).or_insert_with(read).1.clone()
-    }
-}
-
 impl View<'_> {
     /// Response to an encoded request. Lowers the priority of its thread.
     ///
@@ -231,8 +212,7 @@ impl View<'_> {
         let matchers = NodeMatchers::new(&request.node_matchers)?;
         let clock = WallClock::get();
         let mut response = ClientStatusResponse::default();
-        let mut bodies = (!request.exclude_resource_contents)
-            .then(|| Bodies { descriptors: self.descriptors, shown: HashMap::new() });
+        let bodies = (!request.exclude_resource_contents).then_some(self.descriptors);
         let (mut places, mut bytes) = (HashMap::new(), 0);
         let copy = |record: Arc<Record>| {
             let state = record.copy_if(|node_id| matchers.matches(node_id))?;
@@ -265,7 +245,7 @@ impl View<'_> {
                 if bytes > LARGEST { Err(RESPONSE_TOO_LARGE) } else { Ok(()) }
             };
             for progress in &types {
-                add_resources(progress, &kept, bodies.as_mut(), clock, &mut add)?;
+                add_resources(progress, &kept, bodies, clock, &mut add)?;
             }
             poll.iter().map(|poll| poll_config(poll, &kept)).try_for_each(&mut add)?;
         }
@@ -299,14 +279,14 @@ fn poll_config(poll: &PollRequest, kept: &Withheld) -> GenericXdsConfig {
 fn add_resources(
     progress: &TypeProgress,
     kept: &Withheld,
-    bodies: Option<&mut Bodies<'_>>,
+    bodies: Option<&Descriptors>,
     clock: WallClock,
     add: &mut impl FnMut(GenericXdsConfig) -> Result<(), LookError>,
 ) -> Result<(), LookError> {
     let Some(audience) = progress.upgrade() else { return Ok(()) };
     let snapshot = audience.of().snapshot();
     // Never show the body of a Secret.
-    let mut bodies = bodies.filter(|_| !progress.type_url().is_secret());
+    let bodies = bodies.filter(|_| !progress.type_url().is_secret());
     for (name, seen) in snapshot.seen_through(audience.subscription()) {
         let resource = seen.present();
         let mut config = match resource {
@@ -320,8 +300,11 @@ fn add_resources(
         config.type_url = progress.type_url().as_str().to_owned();
         config.name = name.to_string();
         config.version_info = resource.map(|resource| resource.version().to_owned()).unwrap_or_default();
-        match resource.zip(bodies.as_mut()).map(|(resource, bodies)| bodies.of(resource)) {
-            Some(Ok(body)) => config.xds_config = body,
+        // Without sensitive values.
+        let shown =
+            |(of, descriptors): (_, &Descriptors)| shown_body(of, |body| descriptors.redacted_any(body));
+        match resource.map(|of| &**of).zip(bodies).map(shown) {
+            Some(Ok(body)) => config.xds_config = body.into(),
             Some(Err(hidden)) => config.error_state = config.error_state.or_else(|| failure(&hidden)),
             None => {}
         }
