@@ -1,8 +1,8 @@
 //! Newest rejections, by client and type, and log lines about them.
 //!
 //! Owns which are remembered, within shared bounds. At the bounds, peers over their share make room, so that
-//! none evicts those of all others. Owns also which line is due: one for the first rejection of a version, then one for all
-//! clients that reject it. Time is an argument.
+//! none evicts those of all others. Owns also which log line is due: one
+//! for all clients that reject a version. Time is an argument.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -150,8 +150,8 @@ impl Nacks {
 const VERSIONS: usize = 64;
 /// Time without rejections after which a version is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// From the first rejection of a version to its summary line.
-const FIRST_SUMMARY: Duration = Duration::from_secs(1);
+/// From the first rejection of a version to its first line.
+const FIRST_LINE: Duration = Duration::from_secs(1);
 
 /// Rejections of one version, or of one text if the control plane gives no versions.
 #[derive(Debug)]
@@ -159,7 +159,8 @@ struct Rejected {
     first: Arc<Nack>,
     clients: u64,
     nacks: u64,
-    suppressed: u64,
+    /// Whether any came since the last line.
+    has_news: bool,
     newest: Instant,
     due: Instant,
 }
@@ -176,13 +177,7 @@ pub(super) struct Summary {
 pub(super) struct RejectionLog {
     /// Few at any time: a scan costs less than a table.
     rejected: Vec<Rejected>,
-    throttle: LogThrottle<Line>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Line {
-    First,
-    Summary,
+    throttle: LogThrottle,
 }
 
 impl Default for RejectionLog {
@@ -192,37 +187,30 @@ impl Default for RejectionLog {
 }
 
 impl RejectionLog {
-    /// Notes a rejection. If it has a line of its own, returns the number of lines suppressed before.
-    /// `is_new`: its client had not rejected this version.
-    pub(super) fn note(&mut self, nack: &Arc<Nack>, is_new: bool, now: Instant) -> Option<u64> {
+    /// Notes a rejection. `is_new`: its client had not rejected this version.
+    pub(super) fn note(&mut self, nack: &Arc<Nack>, is_new: bool, now: Instant) {
         if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.first.is_of_version_of(nack)) {
             known.clients += u64::from(is_new);
             known.nacks += 1;
-            known.suppressed += 1;
+            known.has_news = true;
             known.newest = now;
-            return None;
+            return;
         }
         if self.rejected.len() == VERSIONS {
             let oldest = (0..VERSIONS).min_by_key(|at| self.rejected[*at].newest);
             oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
         }
-        let (first, due, line) = (Arc::clone(nack), now + FIRST_SUMMARY, self.throttle.say(Line::First, now));
-        // Without its own line, it counts in the summary.
-        let suppressed = u64::from(line.is_none());
-        self.rejected.push(Rejected { first, clients: 1, nacks: 1, suppressed, newest: now, due });
-        line
+        let (first, due) = (Arc::clone(nack), now + FIRST_LINE);
+        self.rejected.push(Rejected { first, clients: 1, nacks: 1, has_news: true, newest: now, due });
     }
 
     pub(super) fn due(&mut self, now: Instant) -> Vec<Summary> {
-        self.rejected.retain(|rejected| rejected.suppressed > 0 || now < rejected.newest + FORGOTTEN);
-        let is_due = |rejected: &&mut Rejected| rejected.suppressed > 0 && now >= rejected.due;
-        let due = self
-            .rejected
-            .iter_mut()
-            .filter(is_due)
-            .take_while(|_| self.throttle.say(Line::Summary, now).is_some());
+        self.rejected.retain(|rejected| rejected.has_news || now < rejected.newest + FORGOTTEN);
+        let is_due = |rejected: &&mut Rejected| rejected.has_news && now >= rejected.due;
+        let due =
+            self.rejected.iter_mut().filter(is_due).take_while(|_| self.throttle.say((), now).is_some());
         due.map(|rejected| {
-            rejected.suppressed = 0;
+            rejected.has_news = false;
             rejected.due = now + LogThrottle::INTERVAL;
             let Rejected { first, clients, nacks, .. } = rejected;
             Summary { first: Arc::clone(first), clients: *clients, nacks: *nacks }
@@ -367,45 +355,41 @@ mod rejection_log_tests {
     }
 
     #[test]
-    fn a_fleet_that_rejects_a_version_has_two_lines() {
+    fn a_fleet_that_rejects_a_version_has_one_line() {
         let (mut log, start) = (RejectionLog::default(), Instant::now());
-        let own = (0..2_000).filter(|at| log.note(&nack("17", "no"), *at < 1_987, start).is_some()).count();
-        assert_eq!(own, 1);
+        (0..2_000).for_each(|at| log.note(&nack("17", "no"), (1..1_988).contains(&at), start));
         assert_eq!(log.due(start).len(), 0, "it is given a moment to come together");
-        let lines = log.due(start + FIRST_SUMMARY);
+        let lines = log.due(start + FIRST_LINE);
         assert_eq!(lines.len(), 1);
-        assert_eq!((lines[0].clients, lines[0].nacks), (1_988 - 1, 2_000));
+        assert_eq!((lines[0].clients, lines[0].nacks), (1_988, 2_000));
         // Stragglers are counted in the next line, which is not due at once.
         let late = start + Duration::from_secs(5);
-        assert_eq!(log.note(&nack("17", "no"), true, late), None);
+        log.note(&nack("17", "no"), true, late);
         assert!(log.due(late).is_empty());
         let lines = log.due(late + LogThrottle::INTERVAL);
-        assert_eq!(lines.iter().map(|line| line.clients).collect::<Vec<_>>(), [1_988]);
+        assert_eq!(lines.iter().map(|line| line.clients).collect::<Vec<_>>(), [1_989]);
         assert!(log.due(late + 10 * LogThrottle::INTERVAL).is_empty(), "nothing new");
     }
 
     #[test]
     fn versions_and_texts_are_told_apart() {
         let (mut log, start) = (RejectionLog::default(), Instant::now());
-        let is_told = |log: &mut RejectionLog, version: &str, text: &str| {
-            log.note(&nack(version, text), true, start).is_some()
-        };
-        assert!(is_told(&mut log, "17", "no"));
-        assert!(!is_told(&mut log, "17", "neither"), "the version says what was rejected");
-        assert!(is_told(&mut log, "18", "no"));
-        assert!(is_told(&mut log, "", "no"), "a control plane without versions");
-        assert!(is_told(&mut log, "", "neither"));
-        assert!(!is_told(&mut log, "", "no"));
+        // With a version, that says what was rejected.
+        for (version, text) in
+            [("17", "no"), ("17", "neither"), ("18", "no"), ("", "no"), ("", "neither"), ("", "no")]
+        {
+            log.note(&nack(version, text), true, start);
+        }
+        let nacks: Vec<u64> = log.due(start + FIRST_LINE).iter().map(|line| line.nacks).collect();
+        assert_eq!(nacks, [2, 1, 2, 1]);
     }
 
     #[test]
     fn a_client_that_makes_up_texts_spends_a_budget_and_little_memory() {
         let (mut log, start) = (RejectionLog::default(), Instant::now());
         let at = |number| start + Duration::from_micros(number);
-        let told = (0..10_000).filter(|n| log.note(&nack("", &n.to_string()), true, at(*n)).is_some());
-        assert_eq!(told.count(), 50);
+        (0..10_000).for_each(|n| log.note(&nack("", &n.to_string()), true, at(n)));
         assert_eq!(log.rejected.len(), VERSIONS);
-        // Rejections without a line are in one later, and these have a budget too.
         let due = |log: &mut RejectionLog, seconds| log.due(start + Duration::from_secs(seconds)).len();
         assert_eq!([2, 3, 40, 41].map(|seconds| due(&mut log, seconds)), [50, 0, 14, 0]);
         assert!(log.due(at(9_999) + FORGOTTEN).is_empty() && log.rejected.is_empty(), "they are forgotten");

@@ -169,6 +169,8 @@ impl Fleet {
                 code = first.code,
                 text = &*first.text,
                 node = first.client.node_id,
+                cluster = first.client.cluster,
+                peer = %first.peer,
                 "{} {} {} (NACK); node and text are of the first",
                 if summary.clients == 1 {
                     "1 client rejects".to_owned()
@@ -224,22 +226,7 @@ impl Fleet {
 
     fn reject(&self, nack: Arc<Nack>, now: Instant) {
         let is_new = self.nacks.lock().insert(Arc::clone(&nack));
-        let line = self.log.lock().note(&nack, is_new, now);
-        if let Some(suppressed) = line {
-            let (client, delivery) = (&*nack.client, &nack.delivery);
-            tracing::warn!(
-                node = client.node_id,
-                cluster = client.cluster,
-                peer = %nack.peer,
-                type_url = nack.type_url.as_str(),
-                version = &*delivery.version,
-                changed = names(&nack),
-                code = nack.code,
-                text = &*nack.text,
-                suppressed,
-                "a client rejected an update (NACK)"
-            );
-        }
+        self.log.lock().note(&nack, is_new, now);
     }
 }
 
@@ -308,8 +295,7 @@ impl Registration {
         }
     }
 
-    /// Notes a NACK of the newest response, or with `is_late` of the one before. Logs it unless others did so
-    /// already.
+    /// Notes a NACK of the newest response, or with `is_late` of the one before.
     pub fn rejected(
         &self,
         session: &Session,

@@ -94,7 +94,7 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     assert_eq!((&nack["node"]["id"], &nack["type"]), (&json!("delta-1"), &json!("cds")));
     assert_eq!((&nack["version"], &nack["changed"]), (&json!("18"), &json!(["b"])));
     assert_eq!((&nack["text"], &nack["state"]), (&json!("rejected by the test"), &json!("rejected")));
-    let line = &relay.wait_for_message("a client rejected an update (NACK)")[0];
+    let line = &relay.wait_for_message("1 client rejects cds 18 (NACK); node and text are of the first")[0];
     assert_eq!((&line["version"], &line["changed"]), (&json!("18"), &json!("b")));
 
     // It is mended.
@@ -170,8 +170,6 @@ async fn a_fleet_that_rejects_a_version_is_told_of_in_one_line() {
         events.extend(relay.events());
         events.iter().any(|event| event["message"] == summary.as_str())
     });
-    let own = events.iter().filter(|event| event["message"] == "a client rejected an update (NACK)");
-    assert_eq!(own.count(), 1, "{events:?}");
     let line = events.iter().find(|event| event["message"] == summary.as_str()).unwrap();
     assert_eq!((&line["clients"], &line["text"]), (&json!(CLIENTS), &json!("rejected by the test")));
     let nacks = relay.admin_json("/nacks?limit=150");
