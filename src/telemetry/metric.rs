@@ -30,31 +30,18 @@ deltafan_core::labelled! {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    Nothing,
-    Servers,
-    Directory,
-    Groups,
-    Rollout,
-    Snapshot,
-    Tls,
-    /// A collector of OpenTelemetry in the environment.
-    Traces,
-}
-
-impl Needs {
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Nothing => "",
-            Self::Servers => "upstream.servers",
-            Self::Directory => "upstream.directory",
-            Self::Groups => "groups.rules",
-            Self::Rollout => "rollout.types",
-            Self::Snapshot => "snapshot.path",
-            Self::Tls => "tls",
-            Self::Traces => "OTEL_EXPORTER_OTLP_ENDPOINT",
-        }
+deltafan_core::labelled! {
+    /// Labels are keys of the configuration, or a variable of the environment.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Needs {
+        Nothing = "",
+        Servers = "upstream.servers",
+        Directory = "upstream.directory",
+        Groups = "groups.rules",
+        Rollout = "rollout.types",
+        Snapshot = "snapshot.path",
+        Tls = "tls",
+        Traces = "OTEL_EXPORTER_OTLP_ENDPOINT",
     }
 }
 

@@ -90,7 +90,7 @@ fn write_row(page: &mut String, metric: &Metric) {
         _ = write!(meaning, ". {}", metric.note);
     }
     if metric.needs != Needs::Nothing {
-        _ = write!(meaning, " (`{}`)", metric.needs.key());
+        _ = write!(meaning, " (`{}`)", metric.needs.label());
     }
     let meaning = cell(&meaning);
     let alert = match metric.alert {
