@@ -158,8 +158,6 @@ const fn http2_limits() -> Limits {
     }
 }
 
-type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Serves HTTP/1, or HTTP/2 after its preface.
 async fn serve_connection(
     socket: TcpStream,
@@ -167,7 +165,7 @@ async fn serve_connection(
     report: Arc<impl Report>,
     shared: Arc<Shared>,
     http2: Arc<Limits>,
-) -> Result<(), ConnectionError> {
+) -> anyhow::Result<()> {
     if timeout(FIRST_BYTES, WireProtocol::sniff(&socket)).await?? == WireProtocol::Http2 {
         let answer = move |request| respond(request, peer, Arc::clone(&report), Arc::clone(&shared));
         return Ok(Serve::new(socket, http2, answer).await?);

@@ -154,23 +154,16 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 const FIRST_LINE: Duration = Duration::from_secs(1);
 
 /// Rejections of one version, or of one text if the control plane gives no versions.
-#[derive(Debug)]
-struct Rejected {
-    first: Arc<Nack>,
-    clients: u64,
-    nacks: u64,
-    /// Whether any came since the last line.
-    has_news: bool,
-    newest: Instant,
-    due: Instant,
-}
-
 #[derive(Clone, Debug)]
-pub(super) struct Summary {
+pub(super) struct Rejected {
     pub(super) first: Arc<Nack>,
     pub(super) clients: u64,
     /// More than clients if some asked again.
     pub(super) nacks: u64,
+    /// Whether any came since the last line.
+    has_news: bool,
+    newest: Instant,
+    due: Instant,
 }
 
 #[derive(Debug)]
@@ -204,7 +197,7 @@ impl RejectionLog {
         self.rejected.push(Rejected { first, clients: 1, nacks: 1, has_news: true, newest: now, due });
     }
 
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Summary> {
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Rejected> {
         self.rejected.retain(|rejected| rejected.has_news || now < rejected.newest + FORGOTTEN);
         let is_due = |rejected: &&mut Rejected| rejected.has_news && now >= rejected.due;
         let due =
@@ -212,8 +205,7 @@ impl RejectionLog {
         due.map(|rejected| {
             rejected.has_news = false;
             rejected.due = now + LogThrottle::INTERVAL;
-            let Rejected { first, clients, nacks, .. } = rejected;
-            Summary { first: Arc::clone(first), clients: *clients, nacks: *nacks }
+            rejected.clone()
         })
         .collect()
     }
