@@ -1,10 +1,9 @@
 //! Part of a type that a stream is to carry, and the form of its requests.
 
-use foldhash::HashSet;
+use foldhash::HashMap;
 
 use super::Settings;
 use super::quiet_clock::Moment;
-use super::server::Provenance;
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Form, Name, Parameters, Resource, has_other_spellings};
@@ -32,9 +31,7 @@ pub(super) struct Target<'a> {
     /// (R-DP-14).
     pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
     /// Resources to fetch anew, whatever their version.
-    pub(super) refreshed: &'a HashSet<(View, Name)>,
-    /// Resources of other servers.
-    pub(super) provenance: &'a Provenance,
+    pub(super) outdated: &'a HashMap<(View, Name), bool>,
     pub(super) snapshot: &'a Snapshot,
     pub(super) settings: &'a Settings,
     pub(super) moment: Moment,
@@ -71,14 +68,14 @@ impl Target<'_> {
     /// server (R-Up-04). Excluded are versions that were reused for other content, and names with
     /// other spellings: some control planes would remove the spelling that they do not know (O9).
     pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
-        let is_refreshed =
-            || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
+        let is_outdated =
+            || !self.outdated.is_empty() && self.outdated.contains_key(&(view, held.name().clone()));
         held.origin_version().filter(|_| {
             !held.is_reused_version()
                 && !has_other_spellings(held.name().as_str())
-                && self.provenance.may_claim(view, held)
+                && held.constraints().is_none()
                 && (self.is_shared)(view, held)
-                && !is_refreshed()
+                && !is_outdated()
                 && !self.ends_soon(view, held)
         })
     }

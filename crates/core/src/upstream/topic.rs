@@ -10,16 +10,14 @@ mod request;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
-use super::ServerId;
 use super::answer::Silence;
 use super::expiry::Expiry;
 use super::linger::Want;
 use super::members::Members;
 use super::names::Names;
 use super::quiet_clock::QuietInstant;
-use super::server::Provenance;
 use super::variants::Candidates;
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, Parameters, Resource};
@@ -57,8 +55,9 @@ pub(super) struct Topic {
     /// Members from an earlier stream that may be gone. They are kept until the answer, which
     /// replaces them whatever its constraints (R-DP-14).
     unconfirmed: HashSet<Name>,
-    /// Resources to fetch anew, whatever their version, on the next stream.
-    refreshed: HashSet<(View, Name)>,
+    /// Resources to fetch anew, whatever their version, on the next stream, and whether another
+    /// server sent them (R-Up-04).
+    outdated: HashMap<(View, Name), bool>,
     /// By view: whether a client waits for evidence that unsent resources do not exist.
     pub(super) needs_proof: [bool; 2],
     /// By view: whether its stream is to be opened anew.
@@ -67,8 +66,6 @@ pub(super) struct Topic {
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// The last of these names, until it is logged.
     pub(super) ambiguous: Option<Name>,
-    /// Servers of resources that did not come from the present one.
-    provenance: Provenance,
     expiry: Expiry,
     /// AnswerProgress of resources that may not be cached (R-XT-09).
     uncacheable: Expiry,
@@ -83,12 +80,11 @@ impl Topic {
             members: None,
             names: Names::default(),
             unconfirmed: HashSet::default(),
-            refreshed: HashSet::default(),
+            outdated: HashMap::default(),
             needs_proof: [false; 2],
             renews: [false; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
-            provenance: Provenance::default(),
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
         };
@@ -188,8 +184,8 @@ impl Topic {
     }
 
     /// Adds a new name that another topic's resource serves.
-    pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>, server: Option<ServerId>) {
-        self.provenance.share(View::Named, name, server);
+    pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>, is_foreign: bool) {
+        self.outdated.extend(is_foreign.then(|| ((View::Named, name.clone()), true)));
         self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
         self.names.borrow(name);
     }
@@ -204,7 +200,7 @@ impl Topic {
     /// live stream.
     pub(super) fn share_wildcard(&mut self, of: &Self, is_asked: bool, held: &[Op]) {
         let members = || held.iter().map(|op| op.name().clone());
-        self.share_provenance(of, held);
+        self.share_foreign(of, held);
         self.unconfirmed.extend(members().filter(|member| of.unconfirmed.contains(member)));
         if let (Some(set), Some(of), true) = (&mut self.members, &of.members, is_asked) {
             set.share(of, members());
@@ -278,11 +274,13 @@ impl Topic {
         for name in open.into_keys() {
             let lease = snapshot.lease(View::Wildcard, name.as_str());
             self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
-            self.provenance.hold_by_name(name);
+            let is_foreign = self.is_foreign(View::Wildcard, name);
+            self.outdated.extend(is_foreign.then(|| ((View::Named, name.clone()), true)));
             if self.names.awaits_since(name.as_str()).is_some() {
                 self.names.set_unconfirmed(name.as_str(), true);
             }
         }
+        self.outdated.retain(|(view, _), _| *view != View::Wildcard);
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
         ops.extend(snapshot.members().map(|member| forget(member.name())));
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
@@ -292,17 +290,19 @@ impl Topic {
     pub(super) fn note(&mut self, ops: &[Op]) {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
-        self.provenance.note(ops);
-        if self.rivals.is_empty() && self.unconfirmed.is_empty() && self.refreshed.is_empty() {
+        if self.rivals.is_empty() && self.unconfirmed.is_empty() && self.outdated.is_empty() {
             return;
         }
         for op in ops {
             let ends = matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::LeaveCollection { .. });
-            if !ends && !matches!(op, Op::Set { .. }) {
+            if !ends && !matches!(op, Op::Set { .. } | Op::Alias { .. }) {
                 continue;
             }
             let key = (op.view(), op.name().clone());
-            self.refreshed.remove(&key);
+            self.outdated.remove(&key);
+            if let Op::Alias { resource, .. } = op {
+                self.outdated.remove(&(key.0, resource.name().clone()));
+            }
             if ends {
                 self.rivals.remove(&key);
             }

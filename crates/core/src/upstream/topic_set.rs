@@ -29,7 +29,7 @@ use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
 use super::topic::{OriginTraits, Topic};
-use super::{Counters, ServerId, Settings, StreamId};
+use super::{Counters, Settings, StreamId};
 use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -350,10 +350,12 @@ impl TopicSet {
     }
 
     /// Notes a change of the server. `offers`: versions are offered across servers.
-    pub(super) fn switched(&mut self, from: &ServerId, to: &ServerId, offers: bool, cache: &Cache) {
+    pub(super) fn switched(&mut self, offers: bool, cache: &Cache) {
         for (parameters, topic) in &mut self.topics {
-            let snapshot = snapshot(cache, &self.type_url, parameters);
-            topic.switched((!offers).then_some((from, to)), &snapshot);
+            topic.rivals.clear();
+            if !offers {
+                topic.switched(&snapshot(cache, &self.type_url, parameters));
+            }
         }
     }
 
@@ -386,7 +388,7 @@ impl TopicSet {
     /// Adds a new name. It is requested, unless a held resource is for these clients too.
     pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
         if let Some(loan) = self.lender(parameters, name, cache) {
-            self.topic(parameters).borrow(name, loan.lease, loan.server);
+            self.topic(parameters).borrow(name, loan.lease, loan.is_foreign);
             return Some(Op::held(View::Named, loan.resource, loan.lease));
         }
         self.topic(parameters).names.add(name);
@@ -421,7 +423,7 @@ impl TopicSet {
             let known = self.snapshot(cache, &Parameters::NONE);
             let members = known.members().filter(|member| member.constraints().is_none());
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
-            plainly.into_iter().for_each(|of| topic.share_provenance(of, &change.ops));
+            plainly.into_iter().for_each(|of| topic.share_foreign(of, &change.ops));
         }
         topic.add_wildcard();
         self.topics.insert(parameters.clone(), topic);

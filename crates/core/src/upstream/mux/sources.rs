@@ -18,8 +18,8 @@ impl Mux {
     pub fn connected(&mut self, server: &ServerId) {
         let has_plain_versions = self.settings.same_versions || self.has_plain_versions(server);
         self.mark = if has_plain_versions { String::new() } else { server.mark() };
-        if let Some(before) = self.server.replace(server.clone()).filter(|before| before != server) {
-            self.switched(&before, server);
+        if self.server.replace(server.clone()).is_some_and(|before| before != *server) {
+            self.switched();
         }
         self.asks_plainly = false;
         self.cut_off = None;
@@ -43,14 +43,14 @@ impl Mux {
 
     /// Notes that another server took over. Held resources and known absences stay; open questions
     /// and learned behaviour do not.
-    fn switched(&mut self, from: &ServerId, to: &ServerId) {
+    fn switched(&mut self) {
         self.has_answered = false;
         self.renewals = Default::default();
         self.suspects = Default::default();
         let offers = self.settings.same_versions;
         let cache = Arc::clone(self.writer.cache());
         for topic_set in self.topic_sets.values_mut() {
-            topic_set.switched(from, to, offers, &cache);
+            topic_set.switched(offers, &cache);
         }
     }
 }

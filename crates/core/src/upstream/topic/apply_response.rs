@@ -155,7 +155,7 @@ impl Topic {
         let name = own.as_ref().or_else(|| held.map(|held| held.name()));
         let name = name.cloned().unwrap_or_else(|| Name::from(&*received.name));
         // Versions of another server do not count.
-        let own_held = held.filter(|held| !self.provenance.is_foreign(view, held.name()));
+        let own_held = held.filter(|held| !self.is_foreign(view, held.name()));
         let same = own_held.is_some_and(|held| {
             held.origin_version() == Some(received.envelope.version) && received.is_variant_of(held)
         });

@@ -1,5 +1,7 @@
-//! Next request for a topic on a stream, with its inputs: servers of the held resources, and
-//! resources to fetch anew.
+//! Next request for a topic on a stream, and the resources to fetch anew.
+//!
+//! At another server that is everything. Example: a and b came from server A. At B neither is
+//! claimed. B sends a, whose version is claimed on the next stream to B.
 //!
 //! An operator may find a held resource wrong at its current version, after a lost change for
 //! example. A new stream then does not claim that version, so that the resource is sent again.
@@ -7,26 +9,22 @@
 
 use std::sync::Arc;
 
-use foldhash::HashSet;
+use foldhash::HashMap;
 
-use super::super::ServerId;
-use super::super::server::Provenance;
 use super::super::target::Target;
 use super::Topic;
 use crate::cache::{Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Resource};
 
-type Lent = (Provenance, HashSet<(View, Name)>);
-
 impl Topic {
-    /// Lends out the inputs of a request, until they are taken back.
-    pub(in crate::upstream) fn lend(&mut self) -> Lent {
-        (std::mem::take(&mut self.provenance), std::mem::take(&mut self.refreshed))
+    /// Lends out the resources to fetch anew for a request, until they are taken back.
+    pub(in crate::upstream) fn lend(&mut self) -> HashMap<(View, Name), bool> {
+        std::mem::take(&mut self.outdated)
     }
 
-    pub(in crate::upstream) fn take_back(&mut self, lent: Lent) {
-        (self.provenance, self.refreshed) = lent;
+    pub(in crate::upstream) fn take_back(&mut self, outdated: HashMap<(View, Name), bool>) {
+        self.outdated = outdated;
     }
 
     /// Returns the next request on a stream, and whether another has to follow.
@@ -79,50 +77,43 @@ impl Topic {
                 View::Named => self.names.asks_for(name.as_str()) || self.is_listed(name.as_str()),
             };
             if is_asked_for {
-                self.refreshed.extend(held.map(|held| (view, held.name().clone())));
+                self.outdate(view, held);
                 self.renews[view as usize] = true;
             }
+        }
+    }
+
+    fn outdate<'r>(&mut self, view: View, held: impl IntoIterator<Item = &'r Arc<Resource>>) {
+        for held in held {
+            self.outdated.entry((view, held.name().clone())).or_insert(false);
         }
     }
 
     /// Has everything of a view fetched anew, on the next stream.
     pub(in crate::upstream) fn refresh_all(&mut self, view: View, snapshot: &Snapshot) {
         let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
-        self.refreshed.extend(held.map(|held| (view, held.name().clone())));
+        self.outdate(view, held);
     }
-}
-
-impl Topic {
-    /// Notes a change of the server. `servers` is `None` if versions are offered across servers.
-    pub(in crate::upstream) fn switched(
-        &mut self,
-        servers: Option<(&ServerId, &ServerId)>,
-        snapshot: &Snapshot,
-    ) {
-        self.rivals.clear();
-        if let Some((from, to)) = servers {
-            let own = |view, held: &Arc<Resource>| (view, held.name().clone());
-            let named = snapshot.entries().filter_map(|entry| {
-                snapshot.held(View::Named, entry.name().as_str()).map(|held| own(View::Named, held))
-            });
-            let members = snapshot.members().map(|held| own(View::Wildcard, held));
-            self.provenance.switch(from, to, members.chain(named));
+    /// Notes a change of the server: another one gives its versions to other content.
+    pub(in crate::upstream) fn switched(&mut self, snapshot: &Snapshot) {
+        for view in View::ALL {
+            let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
+            self.outdated.extend(held.map(|held| ((view, held.name().clone()), true)));
         }
     }
 
-    /// Server of a resource, if that is not the present one.
-    pub(in crate::upstream) fn server_of(&self, view: View, name: &Name) -> Option<ServerId> {
-        self.provenance.of(view, name)
+    /// Whether another server sent a resource.
+    pub(in crate::upstream) fn is_foreign(&self, view: View, name: &Name) -> bool {
+        !self.outdated.is_empty() && self.outdated.get(&(view, name.clone())) == Some(&true)
     }
 
     pub(in crate::upstream) fn has_one_server(&self) -> bool {
-        self.provenance.is_empty()
+        !self.outdated.values().any(|is_foreign| *is_foreign)
     }
 
-    /// Notes the servers of members shared by another topic.
-    pub(in crate::upstream) fn share_provenance(&mut self, of: &Self, held: &[Op]) {
-        for name in held.iter().map(Op::name) {
-            self.provenance.share(View::Wildcard, name, of.server_of(View::Wildcard, name));
-        }
+    /// Notes which members shared by another topic are of another server.
+    pub(in crate::upstream) fn share_foreign(&mut self, of: &Self, held: &[Op]) {
+        let foreign = held.iter().map(Op::name).filter(|name| of.is_foreign(View::Wildcard, name));
+        self.outdated.extend(foreign.map(|name| ((View::Wildcard, name.clone()), true)));
     }
 }

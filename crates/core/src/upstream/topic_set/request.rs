@@ -9,7 +9,7 @@ use super::super::names::room;
 use super::super::quiet_clock::Moment;
 use super::super::target::Target;
 use super::super::topic::Topic;
-use super::super::{ServerId, Settings, StreamId};
+use super::super::{Settings, StreamId};
 use super::TopicSet;
 use crate::cache::{Cache, Lease, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
@@ -63,7 +63,7 @@ impl TopicSet {
             };
             let nothing = Parameters::NONE;
             let wildcard_waits = self.plain && !fresh && self.has_wildcard;
-            let (provenance, refreshed) = topic.lend();
+            let outdated = topic.lend();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
@@ -76,14 +76,13 @@ impl TopicSet {
                 has_legacy_wildcard,
                 wildcard_waits,
                 is_shared: &is_shared,
-                provenance: &provenance,
-                refreshed: &refreshed,
+                outdated: &outdated,
                 snapshot,
                 settings,
                 moment,
             };
             let (request, again) = topic.changes(view, &target);
-            topic.take_back((provenance, refreshed));
+            topic.take_back(outdated);
             more |= again;
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {
@@ -133,8 +132,8 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
 pub(super) struct Loan {
     pub(super) resource: Arc<Resource>,
     pub(super) lease: Option<Lease>,
-    /// Its server, if that is not the present one.
-    pub(super) server: Option<ServerId>,
+    /// Whether another server sent it.
+    pub(super) is_foreign: bool,
 }
 
 impl TopicSet {
@@ -166,7 +165,7 @@ impl TopicSet {
             held.map(|held| Loan {
                 resource: Arc::clone(held),
                 lease: snapshot.lease(view, text),
-                server: topic.server_of(view, name),
+                is_foreign: topic.is_foreign(view, name),
             })
         };
         others
