@@ -69,8 +69,6 @@ pub struct Mux {
     restored_plain: Option<ServerId>,
     /// Mark on versions of the connected server.
     mark: String,
-    /// Whether a response was ever accepted.
-    has_answered: bool,
     /// Form of requests on this connection, and whether the control plane has shown that it knows
     /// locators.
     locators: Locators,
@@ -121,7 +119,6 @@ impl Mux {
             server: None,
             restored_plain: None,
             mark: String::new(),
-            has_answered: false,
             lingering,
             locators: Locators::default(),
             knows_locators: false,
@@ -222,21 +219,17 @@ impl Mux {
         StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
     }
 
-    /// Time at which a stream is due to be opened anew. Before the first response it is not: the
-    /// unwanted wildcard may bring the first sign of life.
+    /// Time at which a stream is due to be opened anew.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
         if self.streams.iter().flatten().any(|open| open.transfer_goes_on) {
             return None;
         }
-        let topic_sets = self.topic_sets.values().filter(|_| self.has_answered);
-        let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
         // An answer in parts would start over. It settles in bounded time.
         if self.topic_sets.values().any(|topic_set| topic_set.is_receiving(stream)) {
             return None;
         }
-        let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open)));
-        open.renews_at.into_iter().chain(shed).min()
+        open.renews_at
     }
 
     /// Earliest time at which an open stream may be opened anew.
@@ -282,7 +275,6 @@ impl Mux {
             self.locators = if plain { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
             self.locators_due = None;
-            self.drop_kept(|_| true, now);
             self.withhold_suspects(now);
         }
         let plain = self.locators == Locators::Plain;
@@ -306,11 +298,7 @@ impl Mux {
         }
         if let Some(open) = self.streams[stream as usize].take() {
             self.note_end(&open.reports);
-            let sheds = self
-                .topic_sets
-                .values()
-                .any(|topic_set| topic_set.sheds_at(stream, &self.settings).is_some());
-            self.renewals[stream as usize].is_renewal |= open.renews_at.is_some() || sheds;
+            self.renewals[stream as usize].is_renewal |= open.renews_at.is_some();
         }
         let mut has_dropped = false;
         for topic_set in self.topic_sets.values_mut() {
@@ -319,13 +307,6 @@ impl Mux {
         }
         if has_dropped {
             self.writer.cache().drop_unused();
-        }
-        if stream == StreamId::Secondary
-            && self.streams[StreamId::Primary as usize].is_some()
-            && let Some(now) = self.latest
-        {
-            // Resources on it are no longer kept up to date.
-            self.drop_kept(TopicSet::has_stray, now);
         }
         self.topic_sets.retain(|_, topic_set| !topic_set.is_idle());
     }
@@ -371,7 +352,6 @@ impl Mux {
             Ok(mut reading) => {
                 // SotW versions are hashes of the content.
                 reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
-                self.has_answered = true;
                 if let Some(report) = reading.reports.first()
                     && let Some(suppressed) = self.settings.complaints.say(Complaint::Reported, now)
                 {

@@ -38,7 +38,7 @@ impl Mux {
             return Vec::new();
         }
         let Some(endpoints) = self.topic_sets.get(&TypeUrl::from(Kind::Endpoint)) else { return Vec::new() };
-        let Some(topic) = endpoints.topics.get(parameters).filter(|topic| topic.is_live(View::Named)) else {
+        let Some(topic) = endpoints.topics.get(parameters).filter(|topic| topic.wants(View::Named)) else {
             return Vec::new();
         };
         let held = snapshot(self.writer.cache(), type_url, parameters);
