@@ -80,8 +80,6 @@ pub struct Mux {
     locators_due: Option<QuietInstant>,
     /// Types with held changes that are to be reported.
     held: BTreeSet<TypeUrl>,
-    /// Streams that ended soon after such a report.
-    ended_by_reports: u32,
     suspects: Suspects,
     inquiries: Inquiries,
     clock: QuietClock,
@@ -126,7 +124,6 @@ impl Mux {
             traits: OriginTraits::default(),
             locators_due: None,
             held: BTreeSet::new(),
-            ended_by_reports: 0,
             suspects: Suspects::default(),
             inquiries: Inquiries::default(),
             clock: QuietClock::default(),
@@ -297,7 +294,6 @@ impl Mux {
             self.inquiries.abandon();
         }
         if let Some(open) = self.streams[stream as usize].take() {
-            self.note_end(&open.reports);
             self.renewals[stream as usize].is_renewal |= open.renews_at.is_some();
         }
         let mut has_dropped = false;

@@ -9,18 +9,12 @@
 //! - A type is reported once per hold and stream, so that canaries cannot cause more.
 //! - A report follows the ACK of an accepted response, and never the relay's own NACK (`acks`).
 //! - It holds no change of a subscription: a control plane may ignore names in a NACK.
-//! - A control plane that ends its stream for a report gets only a few of a hold.
-
-use std::time::Instant;
 
 use super::super::StreamId;
-use super::stream::{Reports, Stream};
+use super::stream::Stream;
 use super::{INVALID_ARGUMENT, Mux};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::TypeUrl;
-
-/// Streams that may have ended because of a report, after which a hold is reported no more.
-const ENDED_STREAMS: u32 = 3;
 
 impl Mux {
     /// Notes the newest response of a type on a stream.
@@ -45,33 +39,15 @@ impl Mux {
             return;
         }
         self.held = holding.map(|rollout| rollout.held_types()).unwrap_or_default();
-        self.ended_by_reports = 0;
         self.streams.iter_mut().flatten().for_each(|open| open.reports.begin_anew());
     }
 
-    pub(super) fn note_end(&mut self, reports: &Reports) {
-        if !self.latest.is_some_and(|now| reports.may_have_ended_it(now)) {
-            return;
-        }
-        self.ended_by_reports += 1;
-        if self.ended_by_reports == ENDED_STREAMS {
-            tracing::warn!(
-                node = %self.settings.node.id.escape_debug(),
-                "the control plane ends its stream each time it is told of the changes that are held, so it is told no more of these; set \
-                 `rollout.report` to none if it cannot bear a NACK"
-            );
-        }
-    }
-
     pub(super) fn has_report(&self, open: &Stream) -> bool {
-        self.ended_by_reports < ENDED_STREAMS && open.reports.are_due(&self.held)
+        open.reports.are_due(&self.held)
     }
 
     /// Takes a report that is due on a stream.
-    pub(super) fn next_report(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
-        if self.ended_by_reports >= ENDED_STREAMS {
-            return None;
-        }
+    pub(super) fn next_report(&mut self, stream: StreamId) -> Option<DeltaDiscoveryRequest> {
         loop {
             let open = self.streams[stream as usize].as_mut()?;
             let (type_url, response_nonce) = open.reports.take(&self.held)?;
@@ -81,7 +57,6 @@ impl Mux {
                 continue;
             };
             self.counters.holds_reported.add(1);
-            open.reports.sent(now);
             return Some(DeltaDiscoveryRequest {
                 type_url: type_url.as_str().to_owned(),
                 response_nonce,

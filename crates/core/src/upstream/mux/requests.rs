@@ -53,7 +53,7 @@ impl Mux {
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
         self.update_clock(now);
         if self.streams[stream as usize].as_ref()?.acks.is_empty()
-            && let Some(report) = self.next_report(stream, now)
+            && let Some(report) = self.next_report(stream)
         {
             self.counters.requests.add(1);
             return Some(report);

@@ -67,9 +67,6 @@ impl RenewalPace {
     }
 }
 
-/// A stream that ends this soon after a report may have ended because of it.
-const SOON: Duration = Duration::from_secs(10);
-
 /// Reports on one stream.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
@@ -77,7 +74,6 @@ pub(super) struct Reports {
     nonces: BTreeMap<TypeUrl, String>,
     /// Types that were reported since the hold began.
     said: BTreeSet<TypeUrl>,
-    last: Option<Instant>,
 }
 
 impl Reports {
@@ -97,15 +93,6 @@ impl Reports {
     /// Whether any of these held types is to be reported.
     pub(super) fn are_due(&self, held: &BTreeSet<TypeUrl>) -> bool {
         self.next(held).is_some()
-    }
-
-    pub(super) const fn sent(&mut self, now: Instant) {
-        self.last = Some(now);
-    }
-
-    /// Whether a report may have ended the stream.
-    pub(super) fn may_have_ended_it(&self, now: Instant) -> bool {
-        self.last.is_some_and(|last| now < last + SOON)
     }
 
     /// Takes the next type to report, with the nonce of its newest response.

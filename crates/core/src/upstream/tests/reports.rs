@@ -167,51 +167,6 @@ fn r_relay_13_a_new_stream_is_told_after_its_first_response_and_only_while_it_ho
     assert_eq!(fixture.mux.counters().holds_reported.get(), 3);
 }
 
-/// Each stream costs the control plane the whole state once more.
-#[test]
-fn r_relay_13_an_origin_that_ends_its_stream_for_a_report_is_not_told_for_ever() {
-    let mut fixture = Fixture::reporting();
-    fixture.hold("c2", "2");
-    let mut told = 0;
-    for stream in 0..10 {
-        let requests = fixture.requests(Primary);
-        told += requests.iter().filter(|request| request.error_detail.is_some()).count();
-        assert!(!fixture.mux.has_request(Primary));
-        fixture.close();
-        fixture.pass(500);
-        fixture.open(Primary);
-        fixture.pass(10);
-        fixture.requests(Primary);
-        let answer = Answer::of(CDS, &format!("again {stream}")).set("a", "2");
-        fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
-    }
-    assert_eq!((told, fixture.mux.counters().holds_reported.get()), (3, 3));
-    fixture.requests(Primary);
-    // The next hold is another matter.
-    fixture.hold("c3", "3");
-    fixture.pass(2_000);
-    assert!(fixture.requests(Primary).iter().any(|request| request.error_detail.is_some()));
-}
-
-/// A stream that ends for another reason does.
-#[test]
-fn r_relay_13_streams_that_end_long_after_a_report_do_not_count() {
-    let mut fixture = Fixture::reporting();
-    fixture.hold("c2", "2");
-    for stream in 0..10 {
-        let requests = fixture.requests(Primary);
-        let reports = requests.iter().filter(|request| request.error_detail.is_some()).count();
-        assert_eq!(reports, 1, "{stream}: {requests:?}");
-        fixture.pass(60_000);
-        fixture.close();
-        fixture.open(Primary);
-        fixture.pass(10);
-        fixture.requests(Primary);
-        let answer = Answer::of(CDS, &format!("again {stream}")).set("a", "2");
-        fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
-    }
-}
-
 /// The secondary stream has another nonce.
 #[test]
 fn r_relay_13_both_streams_of_a_type_are_told() {
