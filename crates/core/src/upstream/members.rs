@@ -75,9 +75,8 @@ impl Members {
         }
     }
 
-    /// Returns the next request towards the target, and whether another has to follow.
-    pub(super) fn changes(&mut self, target: &Target<'_>) -> (Option<DeltaDiscoveryRequest>, bool) {
-        self.dirty = false;
+    /// Returns the next request towards the target.
+    pub(super) fn changes(&mut self, target: &Target<'_>) -> Option<DeltaDiscoveryRequest> {
         let mut request = DeltaDiscoveryRequest::default();
         let leaves = self.asked == Some(true);
         if leaves {
@@ -91,7 +90,8 @@ impl Members {
         if joins {
             self.join(target, &mut request);
         }
-        ((leaves || joins).then_some(request), leaves && is_new)
+        self.dirty = leaves && is_new;
+        (leaves || joins).then_some(request)
     }
 
     fn join(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {

@@ -279,7 +279,6 @@ impl Mux {
         let has_names = |topic_set: &TopicSet| topic_set.placed(stream) == Some(View::Named);
         let topic_sets = &self.topic_sets;
         self.writer.restart_silence(|type_url| topic_sets.get(type_url).is_some_and(has_names), now);
-        self.topic_sets.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
         self.try_suspects(now);
         self.tick(now);
     }
@@ -433,14 +432,22 @@ impl Mux {
 
     fn tick(&mut self, now: Instant) {
         self.latest = Some(now);
-        self.streams.iter_mut().flatten().for_each(|stream| stream.tick(&self.settings, now));
+        for stream in StreamId::ALL {
+            let dirty: Vec<TypeUrl> = self.dirty(stream).cloned().collect();
+            if let Some(open) = &mut self.streams[stream as usize] {
+                open.tick(dirty, &self.settings, now);
+            }
+        }
     }
 
     /// Time of the next call of [`on_deadline`](Self::on_deadline).
     pub fn next_deadline(&self) -> Option<Instant> {
         let topic_sets =
             self.topic_sets.values().filter_map(|topic_set| topic_set.deadline(&self.settings, &self.clock));
-        let ticks = self.streams.iter().flatten().filter_map(Stream::deadline);
+        let ticks = StreamId::ALL.into_iter().filter_map(|stream| {
+            let is_dirty = self.dirty(stream).next().is_some();
+            self.streams[stream as usize].as_ref()?.deadline(is_dirty)
+        });
         let lingering = self.lingering.first();
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         let rollout = self.writer.next_rollout();
@@ -465,7 +472,6 @@ impl Mux {
     fn tidy(&mut self, type_url: &TypeUrl) {
         let renews = self.topic_sets.get_mut(type_url).map(TopicSet::take_renewals).unwrap_or_default();
         self.renew(renews);
-        self.mark(type_url);
         if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
         }
@@ -487,18 +493,15 @@ impl Mux {
         }
     }
 
-    fn mark(&mut self, type_url: &TypeUrl) {
-        if self.suspects.withholds(type_url) {
-            return;
-        }
-        let Some(topic_set) = self.topic_sets.get(type_url) else { return };
-        for stream in StreamId::ALL {
-            if topic_set.is_dirty(stream)
-                && let Some(open) = &mut self.streams[stream as usize]
-            {
-                open.dirty.insert(type_url.clone());
-            }
-        }
+    /// Types with a changed subscription, which waits for the next tick of a stream.
+    fn dirty(&self, stream: StreamId) -> impl Iterator<Item = &TypeUrl> {
+        let open = self.streams[stream as usize].as_ref();
+        let dirty = self.topic_sets.iter().filter(move |(type_url, topic_set)| {
+            topic_set.is_dirty(stream)
+                && open.is_some_and(|open| !open.due.contains(*type_url))
+                && !self.suspects.withholds(type_url)
+        });
+        dirty.map(|(type_url, _)| type_url)
     }
 
     fn apply(&mut self, type_url: &TypeUrl, changes: Changes, now: Instant) {

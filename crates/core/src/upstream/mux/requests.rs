@@ -101,7 +101,7 @@ impl Mux {
         now: Instant,
     ) -> Option<DeltaDiscoveryRequest> {
         let topic_set = self.topic_sets.get_mut(&type_url)?;
-        let (mut request, more) =
+        let mut request =
             topic_set.changes(stream, self.writer.cache(), &self.settings, self.clock.moment(now));
         if let Some(request) = &mut request {
             if !request.resource_locators_subscribe.is_empty() && !self.knows_locators {
@@ -111,11 +111,8 @@ impl Mux {
             request.type_url = type_url.as_str().to_owned();
         }
         self.tidy(&type_url);
-        if more && let Some(open) = &mut self.streams[stream as usize] {
-            // Other types, and responses, get a turn between two pieces.
-            open.dirty.insert(type_url);
-            open.tick(&self.settings, now);
-        }
+        // Other types, and responses, get a turn before the rest of a cut request.
+        self.tick(now);
         request
     }
 }

@@ -23,8 +23,6 @@ pub(super) struct Stream {
     pub(super) acks: VecDeque<Ack>,
     pub(super) ack_bytes: usize,
     pub(super) acks_in_a_row: u32,
-    /// Types with a changed subscription, to be sent at the next tick.
-    pub(super) dirty: BTreeSet<TypeUrl>,
     /// Types whose subscription is being sent, in flush order (R-Up-06).
     pub(super) due: BTreeSet<TypeUrl>,
     pub(super) next_tick: Option<Instant>,
@@ -121,7 +119,6 @@ impl Stream {
             acks: VecDeque::new(),
             ack_bytes: 0,
             acks_in_a_row: 0,
-            dirty: BTreeSet::new(),
             due: BTreeSet::new(),
             next_tick: None,
             sotw: speaks_sotw.then(SotwStream::default),
@@ -143,9 +140,9 @@ impl Stream {
         }
     }
 
-    /// Time of the next tick, if anything waits.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let tick = self.next_tick.filter(|_| !self.dirty.is_empty());
+    /// Time of the next tick, if anything waits. `is_dirty`: a changed subscription does.
+    pub(super) fn deadline(&self, is_dirty: bool) -> Option<Instant> {
+        let tick = self.next_tick.filter(|_| is_dirty);
         tick.into_iter().chain(self.refusals.next()).min()
     }
 
@@ -155,11 +152,11 @@ impl Stream {
     }
 
     /// Sends the first change after an idle time at once, and later ones together.
-    pub(super) fn tick(&mut self, settings: &Settings, now: Instant) {
-        let due: Vec<Ack> = self.refusals.due(now).collect();
-        self.push(due);
-        if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
-            self.due.append(&mut self.dirty);
+    pub(super) fn tick(&mut self, dirty: Vec<TypeUrl>, settings: &Settings, now: Instant) {
+        let nacks: Vec<Ack> = self.refusals.due(now).collect();
+        self.push(nacks);
+        if !dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
+            self.due.extend(dirty);
             let list_time = self.sotw.as_ref().map_or(Duration::ZERO, |sotw| list_time(sotw.request_bytes()));
             self.next_tick = Some(now + settings.request_interval.max(list_time));
         }

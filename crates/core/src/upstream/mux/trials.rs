@@ -66,8 +66,7 @@ impl Mux {
             let type_url = type_url.clone();
             match self.suspects.types.remove(&type_url) {
                 Some(Suspect::Waits(_, failures)) => {
-                    self.suspects.types.insert(type_url.clone(), Suspect::Tried(now, failures));
-                    self.mark(&type_url);
+                    self.suspects.types.insert(type_url, Suspect::Tried(now, failures));
                 }
                 Some(Suspect::Tried(..)) | None => {}
             }

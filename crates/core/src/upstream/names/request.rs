@@ -50,11 +50,8 @@ impl Stream {
 }
 
 impl Names {
-    /// Returns the next request, and whether another has to follow.
-    pub(in crate::upstream) fn changes(
-        &mut self,
-        target: &Target<'_>,
-    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+    /// Returns the next request.
+    pub(in crate::upstream) fn changes(&mut self, target: &Target<'_>) -> Option<DeltaDiscoveryRequest> {
         let mut request = DeltaDiscoveryRequest::default();
         let is_first_of_held = target.fresh && target.snapshot.holds_anything();
         let mut room = room(is_first_of_held, target.speaks_sotw);
@@ -96,7 +93,7 @@ impl Names {
             && request.resource_names_unsubscribe.is_empty()
             && request.resource_locators_subscribe.is_empty()
             && request.resource_locators_unsubscribe.is_empty();
-        ((!is_empty).then_some(request), cut)
+        (!is_empty).then_some(request)
     }
 
     fn forget(&mut self, name: &Name) {

@@ -27,20 +27,18 @@ impl Topic {
         self.outdated = outdated;
     }
 
-    /// Returns the next request on a stream, and whether another has to follow.
+    /// Returns the next request on a stream.
     pub(in crate::upstream) fn changes(
         &mut self,
         view: View,
         target: &Target<'_>,
-    ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let (request, more) = match view {
-            View::Wildcard => self.members.as_mut().map_or((None, false), |set| set.changes(target)),
+    ) -> Option<DeltaDiscoveryRequest> {
+        let request = match view {
+            View::Wildcard => self.members.as_mut()?.changes(target),
             View::Named => self.names.changes(target),
-        };
-        if let Some(request) = &request {
-            self.mark_unconfirmed(view, request, target);
-        }
-        (request, more)
+        }?;
+        self.mark_unconfirmed(view, &request, target);
+        Some(request)
     }
 
     /// Notes which requested resources may have become another variant: all that were not claimed.

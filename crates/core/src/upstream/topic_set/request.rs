@@ -16,21 +16,20 @@ use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Form, Name, Parameters, Resource};
 
 impl TopicSet {
-    /// Returns the next request on a stream, and whether another has to follow.
+    /// Returns the next request on a stream. If it is cut, the type stays [dirty](Self::is_dirty).
     pub(in crate::upstream) fn changes(
         &mut self,
         stream: StreamId,
         cache: &Cache,
         settings: &Settings,
         moment: Moment,
-    ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let Some(view) = self.placed(stream) else { return (None, false) };
+    ) -> Option<DeltaDiscoveryRequest> {
+        let view = self.placed(stream)?;
         let fresh = !self.started[view as usize];
         // Beside locators an empty list would not be the legacy wildcard, and some types have none.
         let has_legacy_wildcard = self.type_url.kind().has_legacy_wildcard()
             && (self.plain || self.topics.keys().all(Parameters::is_empty));
         let mut whole: Option<DeltaDiscoveryRequest> = None;
-        let mut more = false;
         let mut bytes = 0;
         let unclaimed = HashMap::new();
         let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
@@ -44,7 +43,6 @@ impl TopicSet {
         for (parameters, snapshot) in &snapshots {
             // A plain wildcard is requested once per stream, by all topics in one request.
             if bytes >= room && view != View::Wildcard {
-                more = true;
                 break;
             }
             let Some(mut topic) = self.topics.remove(parameters) else { continue };
@@ -81,9 +79,8 @@ impl TopicSet {
                 settings,
                 moment,
             };
-            let (request, again) = topic.changes(view, &target);
+            let request = topic.changes(view, &target);
             topic.take_back(outdated);
-            more |= again;
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {
                 (Some(whole), Some(request)) => merge(whole, request),
@@ -98,7 +95,7 @@ impl TopicSet {
         self.started[view as usize] |= whole.is_some();
         let has_wildcard = self.plain_topics().any(Topic::covers_wildcard);
         self.has_wildcard |= has_wildcard && view == View::Wildcard;
-        (whole, more)
+        whole
     }
 
     /// Keeps each plain name once, and unsubscribes from none that another topic holds.
