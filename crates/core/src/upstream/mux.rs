@@ -8,7 +8,6 @@ mod acks;
 mod hold_reports;
 mod inquiries;
 mod interest;
-mod messages;
 mod prefetch;
 mod questions;
 mod requests;
@@ -25,9 +24,9 @@ use bytes::Bytes;
 use super::inquiry::Inquiries;
 use super::linger::Lingering;
 use super::quiet_clock::{QuietClock, QuietInstant};
-use super::refusal::Refusal;
+use super::refusal::{self, Refusal};
 use super::response::{self, Complaint, ProtocolError};
-use super::sotw;
+use super::sotw::{self, Reading};
 use super::suspects::Suspects;
 use super::topic::OriginTraits;
 use super::topic_set::{Changes, TopicSet};
@@ -35,7 +34,6 @@ use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Generation, Protocol, View, Writer};
 use crate::resource::{Name, TypeUrl};
 use acks::Ack;
-use messages::{Incoming, Increments};
 pub use sources::Restored;
 use stream::{RenewalPace, Stream};
 
@@ -90,14 +88,6 @@ impl Mux {
     pub fn set_protocol(&mut self, protocol: Protocol) {
         let speaks_sotw = protocol == Protocol::Sotw;
         self.set_traits(OriginTraits { speaks_sotw, ..self.traits });
-    }
-
-    fn decode(&self, stream: StreamId, message: Bytes) -> Result<Incoming, ProtocolError> {
-        let open = self.streams[stream as usize].as_ref();
-        match open.and_then(|open| open.sotw.as_ref()) {
-            Some(_) => sotw::decode(message).map(Incoming::Sotw),
-            None => response::decode(message).map(Incoming::Delta),
-        }
     }
 
     /// Creates a relay that is not connected and has no subscriptions.
@@ -324,26 +314,31 @@ impl Mux {
         now: Instant,
     ) -> Result<(), ProtocolError> {
         self.update_clock(now);
-        let message = self.decode(stream, message)?;
+        let sotw = self.streams[stream as usize].as_mut().and_then(|open| open.sotw.as_mut());
+        let response = if sotw.is_some() { sotw::decode(message) } else { response::decode(message) }?;
         self.counters.responses.add(1);
-        let type_url = message.type_url();
+        let type_url = TypeUrl::from(response.type_url.as_str());
         let topic_set = self.topic_sets.get_mut(&type_url);
         let Some(topic_set) = topic_set.filter(|topic_set| topic_set.is_started(stream)) else {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
-        let identifier = message.identifier();
+        let identifier = response::identifier(&response);
         if self.settings.identity.is_in(identifier) {
             return Err(ProtocolError::Loop(identifier.chars().take(LOOP_CHARS).collect()));
         }
         topic_set.came_through(identifier, &self.settings.identity);
-        let nonce = message.nonce().to_owned();
-        let sotw = self.streams[stream as usize].as_mut().and_then(|open| open.sotw.as_mut());
-        let increments = message.into_increments(sotw, &type_url);
-        let read = |increments| Increments::read(increments, &type_url, self.settings.resource_errors);
+        let nonce = response.nonce.clone();
+        let is_delta = sotw.is_none();
+        let increments = match sotw {
+            Some(sotw) => sotw.read(response, &type_url),
+            None => Ok(Reading::from(response)),
+        };
+        let tells_errors = self.settings.resource_errors;
+        let reading = increments.as_ref().map_err(Clone::clone);
         // Captures of a client's node may be in it.
         let node = self.settings.node.id.escape_debug();
-        let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
+        let fault = match reading.and_then(|reading| reading.decode(&type_url, tells_errors)) {
             Ok(mut reading) => {
                 // SotW versions are hashes of the content.
                 reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
@@ -366,7 +361,7 @@ impl Mux {
                     let name = response::clipped(name.as_str());
                     tracing::warn!(%type_url, %node, name, fault, suppressed, "the control plane sent an unusable resource");
                 }
-                if matches!(&increments, Ok(Increments::Sotw(reading)) if reading.is_partial) {
+                if increments.as_ref().is_ok_and(|increments| increments.is_partial) {
                     topic_set.doubt(stream);
                 }
                 self.suspects.answered(&type_url);
@@ -381,7 +376,10 @@ impl Mux {
                 if let Some(suppressed) = self.settings.complaints.say(Complaint::Refused, now) {
                     tracing::warn!(%type_url, %node, fault = fault.text(), suppressed, "refused a response of the control plane");
                 }
-                topic_set.refuse(&fault, increments.iter().flat_map(Increments::names), now);
+                // In SotW the next response replaces it, whatever its names.
+                let refused = increments.iter().filter(|_| is_delta);
+                let names = refused.flat_map(|increments| refusal::names(&increments.response));
+                topic_set.refuse(&fault, names, now);
                 topic_set.claim_nothing_next(stream, self.writer.cache());
                 Some(fault.text().to_owned())
             }
@@ -389,8 +387,8 @@ impl Mux {
         self.note_response(stream, &type_url, &nonce, fault.is_none());
         let Some(open) = &mut self.streams[stream as usize] else { return Ok(()) };
         open.is_answered |= fault.is_none();
-        if let (Some(sotw), Ok(Increments::Sotw(reading)), None) = (&mut open.sotw, increments, &fault) {
-            sotw.accept(&type_url, reading);
+        if let (Some(sotw), Ok(increments), None) = (&mut open.sotw, increments, &fault) {
+            sotw.accept(&type_url, increments);
         }
         open.owe(Ack { type_url, nonce, fault }, now);
         if open.ack_bytes > ACK_BYTES {

@@ -13,6 +13,7 @@ use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
 use super::quiet_clock::QuietInstant;
+use crate::RelayIdentity;
 use crate::cache::{Nonce, OriginError, Resend};
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Collection, Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
@@ -69,6 +70,13 @@ impl ResponseError {
 /// Decodes a message; its resources stay bytes.
 pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolError> {
     DeltaDiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
+}
+
+/// `control_plane.identifier`: the servers through which a response came; may be empty.
+pub(super) fn identifier(response: &DeltaDiscoveryResponse) -> &str {
+    let control_plane = response.control_plane.as_ref();
+    let identifier = control_plane.map_or("", |control_plane| &control_plane.identifier);
+    &identifier[..identifier.floor_char_boundary(RelayIdentity::MAX_BYTES)]
 }
 
 /// Version of the end mark, which no resource has.

@@ -6,15 +6,15 @@ use bytes::Bytes;
 use foldhash::HashSet;
 use prost::Message as _;
 
-use super::super::response::{ProtocolError, ResponseError};
+use super::super::response::{self, DecodedResponse, ProtocolError, ResponseError};
 use super::{Delivered, SotwStream, TypeState, Variants};
 use crate::proto::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceName};
 use crate::resource::{
     Collection, Constraints, Kind, Name, NameMap, SotwElement, TypeUrl, normal_form, take_out,
 };
 
-/// Increments of a response, until it is [accepted](SotwStream::accept).
-#[derive(Debug)]
+/// Increments of a response; in SotW, until it is [accepted](SotwStream::accept).
+#[derive(Debug, Default)]
 pub(in crate::upstream) struct Reading {
     /// New resources and removals.
     pub(in crate::upstream) response: DeltaDiscoveryResponse,
@@ -33,16 +33,46 @@ pub(in crate::upstream) struct Reading {
     denied: Vec<Name>,
 }
 
-/// Decodes a message; its resources stay bytes.
-pub(in crate::upstream) fn decode(message: Bytes) -> Result<DiscoveryResponse, ProtocolError> {
-    DiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
+impl Reading {
+    /// Takes it apart, as a whole or not at all.
+    pub(in crate::upstream) fn decode(
+        &self,
+        type_url: &TypeUrl,
+        tells_errors: bool,
+    ) -> Result<DecodedResponse<'_>, ResponseError> {
+        let mut decoded = response::read(&self.response, type_url, tells_errors)?;
+        decoded.is_whole = self.is_whole;
+        Ok(decoded)
+    }
+}
+
+/// A delta response is one already.
+impl From<DeltaDiscoveryResponse> for Reading {
+    fn from(response: DeltaDiscoveryResponse) -> Self {
+        Self { response, ..Self::default() }
+    }
+}
+
+/// Decodes a message in the form of delta; its resources stay bytes, of SotW elements.
+pub(in crate::upstream) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolError> {
+    let DiscoveryResponse { version_info, resources, type_url, nonce, control_plane, resource_errors } =
+        DiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)?;
+    Ok(DeltaDiscoveryResponse {
+        system_version_info: version_info,
+        resources,
+        type_url,
+        nonce,
+        control_plane,
+        resource_errors,
+        ..DeltaDiscoveryResponse::default()
+    })
 }
 
 impl SotwStream {
     /// Takes a response of a requested type apart, as a whole or not at all.
     pub(in crate::upstream) fn read(
         &mut self,
-        response: DiscoveryResponse,
+        response: DeltaDiscoveryResponse,
         type_url: &TypeUrl,
     ) -> Result<Reading, ResponseError> {
         let state = self.types.entry(type_url.clone()).or_default();
@@ -87,9 +117,9 @@ struct Elements<'a> {
 }
 
 impl TypeState {
-    fn read(&self, mut response: DiscoveryResponse, type_url: &TypeUrl) -> Result<Reading, ResponseError> {
-        let errors = std::mem::take(&mut response.resource_errors);
-        let is_same_version = !self.version.is_empty() && self.version == response.version_info;
+    fn read(&self, response: DeltaDiscoveryResponse, type_url: &TypeUrl) -> Result<Reading, ResponseError> {
+        let version = response.system_version_info.clone();
+        let is_same_version = !self.version.is_empty() && self.version == version;
         let mut elements = Elements {
             state: self,
             is_same_version,
@@ -105,7 +135,7 @@ impl TypeState {
         for bytes in &response.resources {
             elements.add(SotwElement::parse(bytes, type_url).map_err(ResponseError::new)?)?;
         }
-        let in_error = errors.iter().filter_map(|error| error.resource_name.as_ref());
+        let in_error = response.resource_errors.iter().filter_map(|error| error.resource_name.as_ref());
         elements.spared.extend(in_error.map(|named| normal_form(&named.name)));
         let is_partial = self.full_state && elements.is_partial(type_url);
         let is_state = self.full_state && !elements.has_heartbeats && !is_partial;
@@ -132,20 +162,16 @@ impl TypeState {
             is_whole: is_state && self.wildcard,
             is_partial,
             has_heartbeats,
-            version: response.version_info.clone(),
+            version,
             delivered,
             came,
             gone,
             denied,
             response: DeltaDiscoveryResponse {
-                system_version_info: response.version_info,
                 resources,
-                type_url: response.type_url,
-                nonce: response.nonce,
                 removed_resources: removed,
-                control_plane: response.control_plane,
                 removed_resource_names: variants,
-                resource_errors: errors,
+                ..response
             },
         })
     }
