@@ -112,20 +112,6 @@ fn r_relay_16_a_client_of_the_last_moment_keeps_the_name() {
 }
 
 #[test]
-fn o1_a_name_that_is_answered_when_it_is_wanted_again_costs_no_stream() {
-    let mut fixture = fixture();
-    for round in 0..3 {
-        fixture.leave("b");
-        fixture.flush(60_000);
-        fixture.subscribe("b", EDS, &["e1"]);
-        fixture.pass(1_000);
-        fixture.hear(Primary, &Answer::of(EDS, &round.to_string()).set("e1", "v1"));
-        fixture.pass(10_000);
-    }
-    assert_eq!(fixture.renewed, []);
-}
-
-#[test]
 fn o1_streams_are_opened_anew_at_a_pace() {
     let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").ttl("t", "v1", 1, true));

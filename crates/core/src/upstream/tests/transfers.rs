@@ -55,35 +55,3 @@ fn a_link_that_is_always_full_keeps_nobody_waiting_for_ever() {
         assert!((600..620).contains(&seconds), "known after {seconds} s");
     }
 }
-
-/// A set may begin to be proven in the first event after a pause.
-#[test]
-fn a_proof_that_begins_after_a_pause_is_not_put_into_the_future() {
-    let mut fixture = Fixture::asking("a", CDS, &["*"]);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
-    fixture.pass(10_000);
-    let pause = Duration::from_secs(8 * 3_600);
-    fixture.now += pause;
-    fixture.ask_for_proof(CDS);
-    fixture.mux.exclude_pause(pause, fixture.now);
-    let mut seconds = 0;
-    while !is_complete(&fixture) {
-        seconds += 1;
-        assert!(seconds < 200, "a proof that lasts for ever");
-        fixture.pass(1_000);
-        for request in fixture.requests(Primary) {
-            if request.response_nonce.is_empty() {
-                // A member that is not claimed, beside a change of one that is: this proves nothing.
-                let claimed = &request.initial_resource_versions;
-                let version = |name: &str| match claimed.contains_key(name) {
-                    true => format!("{seconds}"),
-                    false => "v1".to_owned(),
-                };
-                let names = ["c1", "c2"].into_iter();
-                let answer =
-                    names.fold(Answer::of(CDS, "n"), |answer, name| answer.set(name, &version(name)));
-                fixture.hear(Primary, &answer);
-            }
-        }
-    }
-}
