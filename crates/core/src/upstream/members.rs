@@ -20,7 +20,7 @@ use crate::resource::Name;
 /// 4 MiB. The other members are sent again in full.
 pub(super) const VERSIONS_BYTES: usize = 3 << 20;
 
-/// Subscription of one stream to the wildcard of one type, as it was sent.
+/// Subscription of one stream to the wildcard of one type, as it was sent. Empty without a stream.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// `Some` if the wildcard was requested; `true` if it was let go since, and the unsubscribe is

@@ -49,8 +49,7 @@ pub(super) struct Asking {
 pub(super) struct Topic {
     pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
-    /// Subscription to the wildcard; `None` without an open stream for it.
-    pub(super) members: Option<Members>,
+    pub(super) members: Members,
     pub(super) names: Names,
     /// Members from an earlier stream that may be gone. They are kept until the answer, which
     /// replaces them whatever its constraints (R-DP-14).
@@ -77,7 +76,7 @@ impl Topic {
         let mut topic = Self {
             parameters,
             wildcard: Want::No,
-            members: None,
+            members: Members::default(),
             names: Names::default(),
             unconfirmed: HashSet::default(),
             outdated: HashMap::default(),
@@ -93,7 +92,7 @@ impl Topic {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.wants_nothing() && self.names.is_idle() && self.members.as_ref().is_none_or(Members::is_idle)
+        self.wants_nothing() && self.names.is_idle() && self.members.is_idle()
     }
 
     /// Whether nothing is subscribed to.
@@ -131,9 +130,9 @@ impl Topic {
         self.renews[view as usize] = false;
         match view {
             View::Wildcard => {
-                let set = self.members.insert(Members::default());
+                self.members = Members::default();
                 if self.wildcard != Want::No {
-                    set.touch();
+                    self.members.touch();
                 }
             }
             View::Named => self.names.opened(),
@@ -142,7 +141,7 @@ impl Topic {
 
     pub(super) fn closed(&mut self, view: View) {
         match view {
-            View::Wildcard => self.members = None,
+            View::Wildcard => self.members = Members::default(),
             View::Named => self.names.closed(),
         }
     }
@@ -159,21 +158,21 @@ impl Topic {
     /// Whether the subscription differs from the requests sent.
     pub(super) fn is_dirty(&self, view: View) -> bool {
         match view {
-            View::Wildcard => self.members.as_ref().is_some_and(Members::is_dirty),
+            View::Wildcard => self.members.is_dirty(),
             View::Named => self.names.is_dirty(),
         }
     }
 
     pub(super) fn silence(&self, view: View) -> Silence {
         match view {
-            View::Wildcard => self.members.as_ref().map(Members::silence).unwrap_or_default(),
+            View::Wildcard => self.members.silence(),
             View::Named => self.names.silence(),
         }
     }
 
     /// Whether the live stream has requested the wildcard.
     pub(super) fn covers_wildcard(&self) -> bool {
-        self.members.as_ref().is_some_and(Members::covers)
+        self.members.covers()
     }
 
     /// Adds a new name that another topic's resource serves.
@@ -186,7 +185,7 @@ impl Topic {
     /// Adds the wildcard.
     pub(super) fn add_wildcard(&mut self) {
         self.wildcard = Want::Yes;
-        self.members.iter_mut().for_each(Members::touch);
+        self.members.touch();
     }
 
     /// Shares the wildcard of another topic with the same request. `is_asked`: it was sent on the
@@ -195,17 +194,15 @@ impl Topic {
         let members = || held.iter().map(|op| op.name().clone());
         self.share_foreign(of, held);
         self.unconfirmed.extend(members().filter(|member| of.unconfirmed.contains(member)));
-        if let (Some(set), Some(of), true) = (&mut self.members, &of.members, is_asked) {
-            set.share(of, members());
+        if is_asked {
+            self.members.share(&of.members, members());
         }
     }
 
     /// Notes that a wildcard requested at one of these moments was answered for some topic.
     pub(super) fn note_other_answers(&mut self, asked: &[QuietInstant], now: QuietInstant) {
-        if let Some(set) = &mut self.members
-            && set.asked_at().is_some_and(|at| asked.contains(&at))
-        {
-            set.arrived(now, false, false);
+        if self.members.asked_at().is_some_and(|at| asked.contains(&at)) {
+            self.members.arrived(now, false, false);
         }
     }
 
@@ -246,7 +243,7 @@ impl Topic {
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.unconfirmed = HashSet::default();
-        self.members.iter_mut().for_each(|set| set.let_go(by_locator));
+        self.members.let_go(by_locator);
     }
 
     /// Forgets the wildcard set, with an unsubscribe for locators. A member that clients also ask

@@ -24,7 +24,6 @@ use foldhash::HashSet;
 
 use super::answer::Evidence;
 use super::linger::Want;
-use super::members::Members;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
@@ -221,7 +220,7 @@ impl TopicSet {
     pub(super) fn census_since(&self, settings: &Settings) -> Option<QuietInstant> {
         let due = |topic: &Topic| {
             let is_awaited = topic.needs_proof[View::Wildcard as usize];
-            topic.members.as_ref()?.census_since(is_awaited, settings)
+            topic.members.census_since(is_awaited, settings)
         };
         self.plain_topics().filter(|_| self.can_count()).filter_map(due).min()
     }
@@ -275,7 +274,7 @@ impl TopicSet {
     pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
         let home = self.homes[View::Wildcard as usize];
         let ends = stream == StreamId::Primary || home == Some(stream);
-        ends && self.topics.values().any(|topic| topic.members.as_ref().is_some_and(Members::is_receiving))
+        ends && self.topics.values().any(|topic| topic.members.is_receiving())
     }
 
     /// Takes the streams to be opened anew.

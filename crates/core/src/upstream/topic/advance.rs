@@ -24,7 +24,7 @@ impl Topic {
         let mut change = self.end_times(settings, moment.now, snapshot, counters);
         let complete = self.names.complete(settings, moment.quiet);
         change.ops.extend(complete.into_iter().map(|name| Op::Complete { name }));
-        let degree = self.members.as_mut().and_then(|set| set.step(settings, asked, moment.quiet));
+        let degree = self.members.step(settings, asked, moment.quiet);
         let more = degree.filter(|known| *known > snapshot.completeness());
         change.wildcard_known = change.wildcard_known.or(more);
         self.answer_by_name(&mut change.ops, snapshot);
@@ -67,10 +67,8 @@ impl Topic {
         let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
         let left = snapshot.member_count().saturating_sub(members);
         let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
-        let is_claimed = || {
-            let covering = self.members.as_ref().filter(|set| set.covers());
-            covering.is_some_and(|set| ended.iter().any(|(_, name)| set.is_claimed(name)))
-        };
+        let is_claimed =
+            || self.members.covers() && ended.iter().any(|(_, name)| self.members.is_claimed(name));
         if members == 0 || !(leaves_nothing || is_claimed()) {
             return None;
         }
@@ -107,7 +105,7 @@ impl Topic {
         asked: Evidence,
         clock: &QuietClock,
     ) -> Option<Instant> {
-        let set = self.members.as_ref().and_then(|set| set.deadline(settings, asked));
+        let set = self.members.deadline(settings, asked);
         let quiet = set.into_iter().chain(self.names.deadline(settings)).map(|at| clock.when(at));
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()
@@ -119,8 +117,8 @@ impl Topic {
     /// believes delivered. `left` members remain. Returns the lower completeness until then: new
     /// clients are not shown an empty set.
     pub(in crate::upstream) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
-        if let Some(set) = self.members.as_mut().filter(|set| set.covers()) {
-            set.lapse();
+        if self.members.covers() {
+            self.members.lapse();
             self.renews[View::Wildcard as usize] = true;
         }
         let known = if left > 0 { Completeness::Presumed } else { Completeness::Settled };
@@ -134,9 +132,9 @@ impl Topic {
         is_all_held: bool,
         snapshot: &Snapshot,
     ) -> Change {
-        let Some(set) = &mut self.members else { return Change::default() };
-        let absent = set.take_census(names, is_all_held);
-        let known = is_all_held && set.is_whole() && snapshot.completeness() < Completeness::Complete;
+        let absent = self.members.take_census(names, is_all_held);
+        let known =
+            is_all_held && self.members.is_whole() && snapshot.completeness() < Completeness::Complete;
         let view = View::Wildcard;
         self.needs_proof[view as usize] &= !known;
         let absent = absent.into_iter().filter(|name| snapshot.held(view, name.as_str()).is_some());

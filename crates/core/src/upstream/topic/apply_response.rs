@@ -121,7 +121,7 @@ impl Topic {
     fn apply_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
         let ResponseContext { asking, snapshot, .. } = context;
         let whole = match asking.view {
-            View::Wildcard => self.members.as_mut()?.take_whole(),
+            View::Wildcard => self.members.take_whole(),
             View::Named => self.names.take_whole(),
         };
         let Whole { absent, collections } = whole?;

@@ -99,16 +99,17 @@ impl ResponseMatch<'_> {
             self.concerned = true;
             received.covered = true;
             let is_lacked = self.snapshot.held(self.asking.view, name).is_none();
-            received.answers |= match &mut self.topic.members {
-                Some(set) if self.asking.view == View::Wildcard => {
+            let Topic { members, names, .. } = &mut *self.topic;
+            received.answers |= match self.asking.view {
+                View::Wildcard => {
                     // The first mention of a held, unclaimed member is an answer, however late.
-                    let was_unheard = set.saw(name);
-                    self.brings_news |= set.awaits_more() && (was_unheard.is_some() || is_lacked);
-                    set.expects_members() || was_unheard == Some(false)
+                    let was_unheard = members.saw(name);
+                    self.brings_news |= members.awaits_more() && (was_unheard.is_some() || is_lacked);
+                    members.expects_members() || was_unheard == Some(false)
                 }
                 // A heartbeat of a resource that is not held is no answer.
-                _ if is_heartbeat && is_lacked && self.topic.names.awaits_since(name).is_some() => false,
-                _ => self.topic.names.receive(name, is_lacked, self.now),
+                View::Named if is_heartbeat && is_lacked && names.awaits_since(name).is_some() => false,
+                View::Named => names.receive(name, is_lacked, self.now),
             };
         }
     }
@@ -116,11 +117,10 @@ impl ResponseMatch<'_> {
     /// Notes that a name does not exist.
     fn match_absence(&mut self, name: &str) {
         self.concerned = true;
-        match &mut self.topic.members {
-            Some(set) if self.asking.view == View::Wildcard => {
-                self.brings_news |= set.saw(name).is_some() && set.awaits_more();
-            }
-            _ => _ = self.topic.names.receive(name, false, self.now),
+        let Topic { members, names, .. } = &mut *self.topic;
+        match self.asking.view {
+            View::Wildcard => self.brings_news |= members.saw(name).is_some() && members.awaits_more(),
+            View::Named => _ = names.receive(name, false, self.now),
         }
     }
 
@@ -170,20 +170,20 @@ impl Topic {
         reading.reports.iter_mut().for_each(|report| hearing.match_error(report));
         let ResponseMatch { concerned, brings_news, .. } = hearing;
         let understood = asking.is_plain || self.parameters.is_empty() || understood;
-        match &mut self.members {
-            Some(set) if asking.view == View::Wildcard => {
+        match asking.view {
+            View::Wildcard => {
                 // A relay splits an answer by size, and says so.
                 let is_part = reading.is_part && asking.traits.is_relay;
                 // A control plane that does not read locators may confuse this wildcard with the
                 // plain one.
-                let understood = understood || !reading.resources.is_empty() || set.has_begun();
+                let understood = understood || !reading.resources.is_empty() || self.members.has_begun();
                 // Parts for others say nothing of this answer.
                 if concerned {
-                    set.arrived(now, brings_news, is_part);
+                    self.members.arrived(now, brings_news, is_part);
                 }
-                set.receive_end_mark(reading.answers_end_mark && understood, reading.is_whole);
+                self.members.receive_end_mark(reading.answers_end_mark && understood, reading.is_whole);
             }
-            _ => self.names.receive_end_mark(reading.answers_end_mark, understood),
+            View::Named => self.names.receive_end_mark(reading.answers_end_mark, understood),
         }
         concerned
     }

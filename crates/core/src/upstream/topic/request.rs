@@ -34,7 +34,7 @@ impl Topic {
         target: &Target<'_>,
     ) -> Option<DeltaDiscoveryRequest> {
         let request = match view {
-            View::Wildcard => self.members.as_mut()?.changes(target),
+            View::Wildcard => self.members.changes(target),
             View::Named => self.names.changes(target),
         }?;
         self.mark_unconfirmed(view, &request, target);

@@ -1,6 +1,5 @@
 //! Changes that a response makes to the topics of a type.
 
-use super::super::members::Members;
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, Removed};
 use super::super::topic::Asking;
@@ -48,9 +47,8 @@ impl TopicSet {
         let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let set = topic.members.as_ref().filter(|_| view == View::Wildcard);
-            let asked = set.and_then(Members::asked_at);
-            let expects = set.is_some_and(Members::expects_members);
+            let asked = topic.members.asked_at().filter(|_| view == View::Wildcard);
+            let expects = view == View::Wildcard && topic.members.expects_members();
             if topic.match_response(asking, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
                 answered.extend(asked);
                 is_answer |= expects;
