@@ -52,29 +52,7 @@ impl Question {
 
     /// Encodes the first request of a stream.
     pub fn ask(&self, protocol: Protocol, node: &Node) -> Bytes {
-        let (node, type_url) = (Some(node.clone()), self.type_url.as_str().to_owned());
-        let message = match protocol {
-            Protocol::Sotw => {
-                let resource_names = self.names(protocol);
-                DiscoveryRequest { node, type_url, resource_names, ..DiscoveryRequest::default() }
-                    .encode_to_vec()
-            }
-            Protocol::Delta if self.parameters.is_empty() => {
-                let resource_names_subscribe = self.names(protocol);
-                DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() }
-                    .encode_to_vec()
-            }
-            Protocol::Delta => {
-                let pairs = self.parameters.iter();
-                let dynamic_parameters =
-                    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-                let name = self.name.as_ref().map_or(Name::WILDCARD, Name::as_str).to_owned();
-                let resource_locators_subscribe = vec![ResourceLocator { name, dynamic_parameters }];
-                DeltaDiscoveryRequest { node, type_url, resource_locators_subscribe, ..Default::default() }
-                    .encode_to_vec()
-            }
-        };
-        message.into()
+        self.request(protocol, Some(node), String::new(), String::new())
     }
 
     /// Encodes the ACK of a response; `None` if that is unreadable.
@@ -82,32 +60,56 @@ impl Question {
         // Field numbers in responses of both protocols.
         const VERSION: u32 = 1;
         const NONCE: u32 = 5;
-        let (mut version_info, mut response_nonce) = (String::new(), String::new());
+        let (mut version, mut nonce) = (String::new(), String::new());
         for field in wire::fields(response) {
             let field = field.ok()?;
             match field.number {
-                VERSION => version_info = field.text().ok()?.to_owned(),
-                NONCE => response_nonce = field.text().ok()?.to_owned(),
+                VERSION => version = field.text().ok()?.to_owned(),
+                NONCE => nonce = field.text().ok()?.to_owned(),
                 _ => {}
             }
         }
-        let type_url = self.type_url.as_str().to_owned();
-        let message = match protocol {
-            Protocol::Delta => {
-                DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() }.encode_to_vec()
-            }
-            Protocol::Sotw => {
-                let resource_names = self.names(protocol);
-                DiscoveryRequest {
-                    version_info,
-                    type_url,
-                    resource_names,
-                    response_nonce,
-                    ..Default::default()
-                }
-                .encode_to_vec()
-            }
-        };
-        Some(message.into())
+        Some(self.request(protocol, None, version, nonce))
     }
+
+    /// Only the first request has a node. In SotW each request has the names.
+    fn request(
+        &self,
+        protocol: Protocol,
+        node: Option<&Node>,
+        version_info: String,
+        response_nonce: String,
+    ) -> Bytes {
+        let (is_first, node) = (node.is_some(), node.cloned());
+        let type_url = self.type_url.as_str().to_owned();
+        if protocol == Protocol::Sotw {
+            let resource_names = self.names(protocol);
+            return DiscoveryRequest {
+                version_info,
+                node,
+                resource_names,
+                type_url,
+                response_nonce,
+                ..DiscoveryRequest::default()
+            }
+            .encode_to_vec()
+            .into();
+        }
+        let mut request =
+            DeltaDiscoveryRequest { node, type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
+        if is_first && self.parameters.is_empty() {
+            request.resource_names_subscribe = self.names(protocol);
+        } else if is_first {
+            let name = self.name.as_ref().map_or(Name::WILDCARD, Name::as_str);
+            request.resource_locators_subscribe.push(locator(name, &self.parameters));
+        }
+        request.encode_to_vec().into()
+    }
+}
+
+/// Name with parameters, as it is requested.
+pub(super) fn locator(name: &str, parameters: &Parameters) -> ResourceLocator {
+    let pairs = parameters.iter();
+    let dynamic_parameters = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    ResourceLocator { name: name.to_owned(), dynamic_parameters }
 }

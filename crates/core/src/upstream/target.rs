@@ -3,6 +3,7 @@
 use foldhash::HashMap;
 
 use super::Settings;
+use super::probe::locator;
 use super::quiet_clock::Moment;
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
@@ -58,10 +59,8 @@ impl Target<'_> {
             names.push(name.to_owned());
             return name.len() + 4;
         }
-        let pairs = || self.parameters.iter();
-        let dynamic_parameters = pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        locators.push(ResourceLocator { name: name.to_owned(), dynamic_parameters });
-        name.len() + 8 + pairs().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
+        locators.push(locator(name, self.parameters));
+        name.len() + 8 + self.parameters.iter().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
     }
 
     /// Version of a held resource to claim. Versions go by names alone (R-DP-14), and belong to one
