@@ -56,6 +56,10 @@ impl Lingering {
         Self { most, most_sets, all, plain: BTreeSet::new(), located: BTreeSet::new(), sets: BTreeMap::new() }
     }
 
+    fn queue(&mut self, parameters: &Parameters) -> &mut BTreeSet<Item> {
+        if parameters.is_empty() { &mut self.plain } else { &mut self.located }
+    }
+
     pub(super) fn insert(
         &mut self,
         at: Instant,
@@ -63,15 +67,10 @@ impl Lingering {
         parameters: Parameters,
         name: Option<Name>,
     ) {
-        if parameters.is_empty() {
-            let is_new = self.plain.insert((at, type_url, parameters, name));
-            self.all.fetch_add(is_new.into(), Ordering::Relaxed);
-            return;
-        }
-        let set = (type_url.clone(), parameters.clone());
-        if self.located.insert((at, type_url, parameters, name)) {
-            *self.sets.entry(set).or_default() += 1;
+        let set = (!parameters.is_empty()).then(|| (type_url.clone(), parameters.clone()));
+        if self.queue(&parameters).insert((at, type_url, parameters, name)) {
             self.all.fetch_add(1, Ordering::Relaxed);
+            set.into_iter().for_each(|set| *self.sets.entry(set).or_default() += 1);
         }
     }
 
@@ -83,8 +82,7 @@ impl Lingering {
         name: Option<Name>,
     ) {
         let item = (at, type_url, parameters, name);
-        let was_there = if item.2.is_empty() { self.plain.remove(&item) } else { self.located.remove(&item) };
-        if was_there {
+        if self.queue(&item.2).remove(&item) {
             self.uncount(item.1, item.2);
         }
     }
@@ -104,17 +102,12 @@ impl Lingering {
 
     /// Takes an item that is due, or the oldest while a bound is exceeded. Call it until `None`.
     pub(super) fn next(&mut self, now: Instant) -> Option<Departure> {
-        let first = |items: &BTreeSet<Item>| items.first().map(|(at, ..)| *at);
-        let (plain, located) = (first(&self.plain), first(&self.located));
-        let takes_located = match (plain, located) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(plain), Some(located)) => located < plain,
-        };
-        let is_due = self.first().is_some_and(|at| at <= now);
+        let first = self.first();
+        let is_first = |items: &BTreeSet<Item>| items.first().map(|(at, ..)| *at) == first;
+        let is_due = first.is_some_and(|at| at <= now);
         let is_too_much = self.all.load(Ordering::Relaxed) > self.most;
         let (at, type_url, parameters, name) = if is_due || is_too_much {
-            if takes_located { self.located.pop_first() } else { self.plain.pop_first() }?
+            if is_first(&self.plain) { self.plain.pop_first() } else { self.located.pop_first() }?
         } else if self.sets.len() > self.most_sets {
             self.located.pop_first()?
         } else {
@@ -126,15 +119,11 @@ impl Lingering {
 
     fn uncount(&mut self, type_url: TypeUrl, parameters: Parameters) {
         self.all.fetch_sub(1, Ordering::Relaxed);
-        if parameters.is_empty() {
-            return;
-        }
-        if let std::collections::btree_map::Entry::Occupied(mut count) =
-            self.sets.entry((type_url, parameters))
-        {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
+        let set = (type_url, parameters);
+        if let Some(count) = self.sets.get_mut(&set) {
+            *count -= 1;
+            if *count == 0 {
+                self.sets.remove(&set);
             }
         }
     }

@@ -87,7 +87,8 @@ pub struct Representative {
 struct State {
     /// By number, the oldest first.
     candidates: VecDeque<Candidate>,
-    shown: Option<Shown>,
+    /// The chosen one, and when.
+    shown: Option<(Candidate, Instant)>,
     /// Last client to leave, while no node was shown.
     departed: Option<Candidate>,
     arrived: u64,
@@ -111,19 +112,11 @@ pub enum Stay {
     Visit,
 }
 
-#[derive(Debug)]
-struct Shown {
-    number: u64,
-    lent: Arc<Lent>,
-    stay: Stay,
-    since: Instant,
-}
-
 impl State {
     /// Client to show next; `None` if it is shown already, or there is none.
     fn next(&self) -> Option<&Candidate> {
-        let is_there = |number| self.candidates.iter().find(|one| one.number == number);
-        let shown = self.shown.as_ref().and_then(|shown| is_there(shown.number));
+        let is_there = |shown: &Candidate| self.candidates.iter().find(|one| one.number == shown.number);
+        let shown = self.shown.as_ref().and_then(|(shown, _)| is_there(shown));
         let mut staying = self.candidates.iter().filter(|one| one.stay == Stay::Stream);
         match shown.map(|shown| shown.stay) {
             Some(Stay::Stream) => None,
@@ -157,10 +150,10 @@ impl Representative {
         if state.candidates.len() < CANDIDATES {
             // A returning client usually has the node that is shown, which needs no room.
             let shown = state.shown.as_ref().filter(|_| state.candidates.is_empty());
-            let same = shown.filter(|shown| are_same_nodes(&shown.lent.node, &node));
+            let same = shown.filter(|(shown, _)| are_same_nodes(&shown.lent.node, &node));
             let is_spare = !state.candidates.is_empty() || state.departed.is_some();
             let lent = match same {
-                Some(shown) => Some(Arc::clone(&shown.lent)),
+                Some((shown, _)) => Some(Arc::clone(&shown.lent)),
                 None => self.budget.lend(node, tenant, is_spare),
             };
             match lent {
@@ -190,8 +183,8 @@ impl Representative {
     pub fn choose(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let departed = state.departed.take();
-        let Some(Candidate { number, lent, stay }) = state.next().cloned().or(departed) else { return false };
-        state.shown = Some(Shown { number, lent, stay, since: now });
+        let Some(chosen) = state.next().cloned().or(departed) else { return false };
+        state.shown = Some((chosen, now));
         state.compared = None;
         true
     }
@@ -201,14 +194,13 @@ impl Representative {
     /// node.
     pub fn is_outdated(&self) -> bool {
         let mut state = self.state.lock();
-        let (Some(shown), Some(next)) = (&state.shown, state.next()) else { return false };
+        let (Some((shown, since)), Some(next)) = (&state.shown, state.next()) else { return false };
         if let Some((_, is_outdated)) = state.compared.filter(|(number, _)| *number == next.number) {
             return is_outdated;
         }
         if are_same_nodes(&shown.lent.node, &next.lent.node) {
             let stay = if next.stay == Stay::Stream { next.stay } else { shown.stay };
-            let (number, lent, since) = (next.number, Arc::clone(&next.lent), shown.since);
-            state.shown = Some(Shown { number, lent, stay, since });
+            state.shown = Some((Candidate { stay, ..next.clone() }, *since));
             state.compared = None;
             return false;
         }
@@ -242,7 +234,7 @@ impl Representative {
 
     /// Chosen node, and when it was chosen; `None` before the first stream.
     pub fn shown(&self) -> Option<(Bytes, Instant)> {
-        self.state.lock().shown.as_ref().map(|shown| (shown.lent.node.clone(), shown.since))
+        self.state.lock().shown.as_ref().map(|(shown, since)| (shown.lent.node.clone(), *since))
     }
 }
 
