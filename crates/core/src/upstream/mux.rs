@@ -55,8 +55,6 @@ pub struct Mux {
     pub(super) topic_sets: BTreeMap<TypeUrl, TopicSet>,
     streams: [Option<Stream>; 2],
     renewals: [RenewalPace; 2],
-    /// Time of the newest event.
-    latest: Option<Instant>,
     /// If the control plane is a relay that is cut off: the time up to which that is excluded from
     /// silence.
     cut_off: Option<Instant>,
@@ -102,7 +100,6 @@ impl Mux {
             topic_sets: BTreeMap::new(),
             streams: [None, None],
             renewals: Default::default(),
-            latest: None,
             cut_off: None,
             server: None,
             restored_plain: None,
@@ -406,7 +403,6 @@ impl Mux {
     /// Runs everything that is due. Call it after all messages that have arrived.
     pub fn on_deadline(&mut self, now: Instant) {
         self.update_clock(now);
-        self.latest = Some(now);
         self.let_go(now);
         let due = |topic_set: &TopicSet| {
             topic_set.deadline(&self.settings, &self.clock).is_some_and(|at| at <= now)
@@ -429,7 +425,6 @@ impl Mux {
     }
 
     fn tick(&mut self, now: Instant) {
-        self.latest = Some(now);
         for stream in StreamId::ALL {
             let dirty: Vec<TypeUrl> = self.dirty(stream).cloned().collect();
             if let Some(open) = &mut self.streams[stream as usize] {

@@ -20,7 +20,6 @@ const RIVALS: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receipt {
     pub(super) resend: Resend,
-    pub(super) deadline: Option<Instant>,
     pub(super) lease: Option<Lease>,
     /// Time of progress, if it may not be cached (R-XT-09).
     pub(super) drop_from: Option<Instant>,
@@ -48,7 +47,7 @@ impl Candidates {
     pub(super) fn new(held: Option<&Arc<Resource>>, rivals: Option<&Self>) -> Self {
         let mut variants = rivals.map(|rivals| rivals.variants.clone()).unwrap_or_default();
         let identity = |resource: &Arc<Resource>| resource.constraints().cloned();
-        let unsaid = Receipt { resend: Resend::Answer, deadline: None, lease: None, drop_from: None };
+        let unsaid = Receipt { resend: Resend::Answer, lease: None, drop_from: None };
         if let Some(held) = held {
             variants.entry(identity(held)).or_insert_with(|| (Arc::clone(held), unsaid, false));
         }

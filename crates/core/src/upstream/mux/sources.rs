@@ -89,7 +89,6 @@ impl Mux {
         if is_known || restored.resources > 0 {
             self.restored_plain = Some(if is_plain { from } else { nobody() });
         }
-        self.latest = Some(clock.now);
         restored
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
@@ -170,14 +171,13 @@ impl Topic {
         };
         let renews =
             same || (received.envelope.version.is_empty() && ttl.is_some() && unversioned()) || is_member();
-        let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
         let resend = received.resend();
         let asked = || own.iter().chain(&others);
         if let Some(resource) = received.encode(type_url, &name) {
             if same && resend == Resend::Unsolicited && asking.traits.speaks_sotw {
                 // SotW repeats everything: only a TTL is renewed or ended.
-                asked().for_each(|name| self.expiry.set(view, name, deadline));
+                asked().for_each(|name| self.expiry.set(view, name, lease.map(|lease| lease.until())));
                 if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&received.name)) {
                     effects.ops.push(Op::Renew { view, name, lease });
                 }
@@ -195,8 +195,7 @@ impl Topic {
             // Full-state types are kept, as a full state has everything that its client requested.
             let drops = received.envelope.do_not_cache && is_named && !type_url.kind().full_state();
             for name in &others {
-                self.expiry.set(view, name, deadline);
-                self.uncacheable.set(view, name, drops.then_some(now));
+                self.set_lifetime(view, name, lease, drops.then_some(now));
             }
             let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
             effects.ops.extend(others.into_iter().map(alias));
@@ -204,15 +203,14 @@ impl Topic {
             let doubted = self.doubted(view, &own);
             let held = held.filter(|_| !doubted);
             if context.weighs(held) {
-                let news = Receipt { resend, deadline, lease, drop_from: drops.then_some(now) };
+                let news = Receipt { resend, lease, drop_from: drops.then_some(now) };
                 self.candidates(effects, (view, own), held).set(resource, news);
             } else {
-                self.expiry.set(view, &own, deadline);
-                self.uncacheable.set(view, &own, drops.then_some(now));
+                self.set_lifetime(view, &own, lease, drops.then_some(now));
                 effects.ops.push(Op::Set { view, resource, resend, lease });
             }
         } else if renews && !received.envelope.has_aliases {
-            asked().for_each(|name| self.expiry.set(view, name, deadline));
+            asked().for_each(|name| self.expiry.set(view, name, lease.map(|lease| lease.until())));
             let is_told = held.is_some() && (lease.is_some() || snapshot.is_leased(&received.name));
             if let Some(name) = own.filter(|_| is_told) {
                 effects.ops.push(Op::Renew { view, name, lease });
@@ -220,6 +218,12 @@ impl Topic {
         } else {
             self.apply_bodiless(effects, context, received, (name, own, others, held));
         }
+    }
+
+    /// Notes how long a resource may be held, and since when, if it may not be cached (R-XT-09).
+    fn set_lifetime(&mut self, view: View, name: &Name, lease: Option<Lease>, drop_from: Option<Instant>) {
+        self.expiry.set(view, name, lease.map(|lease| lease.until()));
+        self.uncacheable.set(view, name, drop_from);
     }
 
     /// Applies a resource without a body that renews nothing.
@@ -241,8 +245,7 @@ impl Topic {
             let resource = Arc::new(envelope.encode_unresolved(type_url, name));
             let resend = received.resend();
             for name in own.into_iter().chain(others) {
-                self.expiry.set(view, &name, None);
-                self.uncacheable.set(view, &name, None);
+                self.set_lifetime(view, &name, None, None);
                 effects.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
             }
         } else if envelope.ttl.is_some() {
@@ -339,16 +342,12 @@ impl Topic {
         for ((view, name), candidates) in std::mem::take(&mut effects.variants) {
             match candidates.choose() {
                 Some(chosen) => {
-                    let Receipt { resend, deadline, lease, drop_from } = chosen.news;
-                    if chosen.is_new {
-                        self.expiry.set(view, &name, deadline);
-                        self.uncacheable.set(view, &name, drop_from);
+                    let Receipt { resend, lease, drop_from } = chosen.news;
+                    if chosen.is_new || !candidates.is_held(chosen.resource) {
+                        self.set_lifetime(view, &name, lease, drop_from);
                         let resource = Arc::clone(chosen.resource);
+                        let resend = if chosen.is_new { resend } else { Resend::Answer };
                         effects.ops.push(Op::Set { view, resource, resend, lease });
-                    } else if !candidates.is_held(chosen.resource) {
-                        self.expiry.set(view, &name, deadline);
-                        self.uncacheable.set(view, &name, drop_from);
-                        effects.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
                     }
                 }
                 None if self.keeps(context.asking, view, &name) => {}
