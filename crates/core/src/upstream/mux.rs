@@ -32,7 +32,7 @@ use super::topic::OriginTraits;
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Generation, Protocol, View, Writer};
-use crate::resource::{Name, TypeUrl};
+use crate::resource::{Kind, Name, TypeUrl};
 use acks::Ack;
 pub use sources::Restored;
 use stream::{RenewalPace, Stream};
@@ -504,16 +504,12 @@ impl Mux {
         let control_plane = self.topic_sets.get(type_url).and_then(TopicSet::control_plane).cloned();
         for (parameters, mut change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
             change.control_plane.clone_from(&control_plane);
-            let endpoints = self.new_endpoints(type_url, &parameters, &change);
-            let gone = self.gone_endpoints(type_url, &parameters, &change);
+            if type_url.kind() == Kind::Cluster {
+                self.prefetch(&parameters, &change, now);
+                self.let_go_soon(&parameters, &change, now);
+            }
             // The store exists, as the clients have joined it.
             self.writer.apply_with_parameters(type_url, &parameters, change, now).ok();
-            if !endpoints.is_empty() {
-                self.prefetch(endpoints, &parameters, now);
-            }
-            if !gone.is_empty() {
-                self.let_go_soon(gone, &parameters, now);
-            }
         }
         if let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| has_loans) {
             topic_set.end_loans(&names, self.writer.cache());

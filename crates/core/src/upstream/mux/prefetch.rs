@@ -8,7 +8,6 @@
 //! In SotW the endpoints of a removed cluster leave the list within a second of their last client:
 //! java-control-plane answers nothing of a list with one unknown name (O12).
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::linger::Want;
@@ -16,7 +15,7 @@ use super::super::topic_set::snapshot;
 use super::Mux;
 use crate::cache::{Change, Op, Snapshot, View};
 use crate::fairness::NAMES_PER_SLICE;
-use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
+use crate::resource::{Kind, Name, Parameters, TypeUrl};
 
 /// Shortest time for which endpoints stay requested: a client first receives the cluster, and then
 /// asks.
@@ -28,38 +27,32 @@ pub(super) const KEPT: Duration = Duration::from_secs(1);
 impl Mux {
     /// Names of new endpoints of the clusters in a change. Of very many only the first are
     /// requested ahead.
-    pub(super) fn new_endpoints(
-        &self,
-        type_url: &TypeUrl,
-        parameters: &Parameters,
-        change: &Change,
-    ) -> Vec<Name> {
-        if !self.settings.prefetch_endpoints || type_url.kind() != Kind::Cluster {
-            return Vec::new();
-        }
-        let Some(endpoints) = self.topic_sets.get(&TypeUrl::from(Kind::Endpoint)) else { return Vec::new() };
-        let Some(topic) = endpoints.topics.get(parameters).filter(|topic| topic.wants(View::Named)) else {
-            return Vec::new();
-        };
-        let held = snapshot(self.writer.cache(), type_url, parameters);
-        let sets = change.ops.iter().filter_map(|op| match op {
-            Op::Set { view, resource, .. } => Some((*view, resource)),
-            _ => None,
-        });
-        let new = sets.filter_map(|(view, resource): (_, &Arc<Resource>)| {
+    fn new_endpoints(&self, parameters: &Parameters, change: &Change) -> Vec<Name> {
+        let endpoints = self.topic_sets.get(&TypeUrl::from(Kind::Endpoint));
+        let topic = endpoints.and_then(|endpoints| endpoints.topics.get(parameters));
+        let Some(topic) = topic.filter(|topic| topic.wants(View::Named)) else { return Vec::new() };
+        let held = snapshot(self.writer.cache(), &Kind::Cluster.into(), parameters);
+        let new = change.ops.iter().filter_map(|op| {
+            let Op::Set { view, resource, .. } = op else { return None };
             let service = resource.eds_service()?;
-            let before = held.held(view, resource.name().as_str()).and_then(|before| before.eds_service());
+            let before = held.held(*view, resource.name().as_str()).and_then(|before| before.eds_service());
             let is_new = before != Some(service) && !topic.names.is_wanted(service.as_str());
             (is_new && service.as_str() != Name::WILDCARD).then(|| service.clone())
         });
         new.take(NAMES_PER_SLICE).collect()
     }
 
-    /// Requests endpoints that nobody has asked for yet.
-    pub(super) fn prefetch(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
+    /// Requests endpoints of new clusters that nobody has asked for yet.
+    pub(super) fn prefetch(&mut self, parameters: &Parameters, change: &Change, now: Instant) {
+        if !self.settings.prefetch_endpoints {
+            return;
+        }
+        let names = self.new_endpoints(parameters, change);
         let type_url = TypeUrl::from(Kind::Endpoint);
         let until = now + self.settings.linger.max(LEAST);
-        let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
+        let Some(topic_set) = self.topic_sets.get_mut(&type_url).filter(|_| !names.is_empty()) else {
+            return;
+        };
         let mut change = Change::default();
         for name in names {
             if !self.lingering.has_room_ahead(&type_url, parameters) {
@@ -78,37 +71,22 @@ impl Mux {
         self.tidy(&type_url);
     }
 
-    /// Names of endpoints of removed clusters, for SotW.
-    pub(super) fn gone_endpoints(
-        &self,
-        type_url: &TypeUrl,
-        parameters: &Parameters,
-        change: &Change,
-    ) -> Vec<Name> {
-        if !self.traits.speaks_sotw || type_url.kind() != Kind::Cluster {
-            return Vec::new();
-        }
-        let held = snapshot(self.writer.cache(), type_url, parameters);
+    /// In SotW, shortens the linger of endpoints of removed clusters that no client asks for.
+    pub(super) fn let_go_soon(&mut self, parameters: &Parameters, change: &Change, now: Instant) {
+        let type_url = TypeUrl::from(Kind::Endpoint);
+        let topic_set = self.topic_sets.get_mut(&type_url).filter(|_| self.traits.speaks_sotw);
+        let Some(topic) = topic_set.and_then(|of| of.topics.get_mut(parameters)) else { return };
+        let held = snapshot(self.writer.cache(), &Kind::Cluster.into(), parameters);
         let services = change.ops.iter().filter_map(|op| match op {
-            Op::Remove { view, name } => held.held(*view, name.as_str())?.eds_service().cloned(),
+            Op::Remove { view, name } => held.held(*view, name.as_str())?.eds_service(),
             _ => None,
         });
-        services.collect()
-    }
-
-    /// Shortens the linger of these endpoints, if no client asks for them.
-    pub(super) fn let_go_soon(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
-        let type_url = TypeUrl::from(Kind::Endpoint);
-        let Some(topic) = self.topic_sets.get_mut(&type_url).and_then(|of| of.topics.get_mut(parameters))
-        else {
-            return;
-        };
-        for name in names {
+        for name in services {
             if let Some(Want::Until(end)) = topic.names.want_mut(name.as_str())
                 && *end > now + KEPT
             {
                 let before = std::mem::replace(end, now + KEPT);
-                let (item, of) = (Some(name), (type_url.clone(), parameters.clone()));
+                let (item, of) = (Some(name.clone()), (type_url.clone(), parameters.clone()));
                 self.lingering.remove(before, of.0.clone(), of.1.clone(), item.clone());
                 self.lingering.insert(now + KEPT, of.0, of.1, item);
             }
