@@ -25,7 +25,7 @@ use super::inquiry::Inquiries;
 use super::linger::Lingering;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{self, Refusal};
-use super::response::{self, Complaint, ProtocolError};
+use super::response::{self, Complaint, DecodedResponse, ProtocolError};
 use super::sotw::{self, Reading};
 use super::suspects::Suspects;
 use super::topic::OriginTraits;
@@ -65,10 +65,6 @@ pub struct Mux {
     restored_plain: Option<ServerId>,
     /// Mark on versions of the connected server.
     mark: String,
-    /// Form of requests on this connection, and whether the control plane has shown that it knows
-    /// locators.
-    locators: Locators,
-    knows_locators: bool,
     /// Whether it ignores locators, on the present connection.
     asks_plainly: bool,
     traits: OriginTraits,
@@ -105,8 +101,6 @@ impl Mux {
             restored_plain: None,
             mark: String::new(),
             lingering,
-            locators: Locators::default(),
-            knows_locators: false,
             asks_plainly: false,
             traits: OriginTraits::default(),
             locators_due: None,
@@ -255,14 +249,13 @@ impl Mux {
         self.streams[stream as usize] = Some(Stream::new(self.traits.speaks_sotw, now));
         if stream == StreamId::Primary {
             // No control plane is known that reads locators in SotW.
-            let plain = self.asks_plainly || self.traits.speaks_sotw;
-            self.locators = if plain { Locators::Plain } else { self.settings.locators };
-            self.knows_locators = false;
+            let is_plain =
+                self.asks_plainly || self.traits.speaks_sotw || self.settings.locators == Locators::Plain;
+            self.set_traits(OriginTraits { is_plain, knows_locators: false, ..self.traits });
             self.locators_due = None;
             self.withhold_suspects(now);
         }
-        let plain = self.locators == Locators::Plain;
-        self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream, plain));
+        self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream));
         let has_names = |topic_set: &TopicSet| topic_set.placed(stream) == Some(View::Named);
         let topic_sets = &self.topic_sets;
         self.writer.restart_silence(|type_url| topic_sets.get(type_url).is_some_and(has_names), now);
@@ -331,46 +324,21 @@ impl Mux {
             Some(sotw) => sotw.read(response, &type_url),
             None => Ok(Reading::from(response)),
         };
-        let tells_errors = self.settings.resource_errors;
+        let (mark, tells_errors) = (self.mark.clone(), self.settings.resource_errors);
         let reading = increments.as_ref().map_err(Clone::clone);
-        // Captures of a client's node may be in it.
-        let node = self.settings.node.id.escape_debug();
         let fault = match reading.and_then(|reading| reading.decode(&type_url, tells_errors)) {
             Ok(mut reading) => {
                 // SotW versions are hashes of the content.
-                reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
-                if let Some(report) = reading.reports.first()
-                    && let Some(suppressed) = self.settings.complaints.say(Complaint::Reported, now)
-                {
-                    report.complain(&type_url, &node, suppressed);
-                }
-                self.knows_locators |= reading.knows_locators();
-                let changes = topic_set.apply_response(
-                    stream,
-                    reading,
-                    self.writer.cache(),
-                    (&self.counters, self.knows_locators),
-                    self.clock.moment(now),
-                );
-                if let Some((name, fault)) = topic_set.take_complaint()
-                    && let Some(suppressed) = self.settings.complaints.say(Complaint::Unusable, now)
-                {
-                    let name = response::clipped(name.as_str());
-                    tracing::warn!(%type_url, %node, name, fault, suppressed, "the control plane sent an unusable resource");
-                }
-                if increments.as_ref().is_ok_and(|increments| increments.is_partial) {
-                    topic_set.doubt(stream);
-                }
-                self.suspects.answered(&type_url);
-                self.writer.record_answer(&type_url, now);
-                self.apply(&type_url, changes, now);
-                self.tidy(&type_url);
+                reading.mark(if is_delta { &mark } else { "" });
+                let is_partial = increments.as_ref().is_ok_and(|increments| increments.is_partial);
+                self.accept(stream, &type_url, reading, is_partial, now);
                 None
             }
             Err(fault) => {
                 self.counters.nacks_sent.add(1);
                 // A control plane that repeats a rejected response must not fill the log.
                 if let Some(suppressed) = self.settings.complaints.say(Complaint::Refused, now) {
+                    let node = self.settings.node.id.escape_debug();
                     tracing::warn!(%type_url, %node, fault = fault.text(), suppressed, "refused a response of the control plane");
                 }
                 // In SotW the next response replaces it, whatever its names.
@@ -393,6 +361,43 @@ impl Mux {
         }
         self.tick(now);
         Ok(())
+    }
+
+    /// Applies a usable response. `is_partial`: in SotW, it may lack existing resources.
+    fn accept(
+        &mut self,
+        stream: StreamId,
+        type_url: &TypeUrl,
+        reading: DecodedResponse<'_>,
+        is_partial: bool,
+        now: Instant,
+    ) {
+        let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
+        let (complaints, moment) = (&self.settings.complaints, self.clock.moment(now));
+        // Captures of a client's node may be in it.
+        let node = self.settings.node.id.escape_debug();
+        if let Some(report) = reading.reports.first()
+            && let Some(suppressed) = complaints.say(Complaint::Reported, now)
+        {
+            report.complain(type_url, &node, suppressed);
+        }
+        topic_set.traits.knows_locators |= reading.knows_locators();
+        let traits = topic_set.traits;
+        let changes = topic_set.apply_response(stream, reading, self.writer.cache(), &self.counters, moment);
+        if let Some((name, fault)) = topic_set.take_complaint()
+            && let Some(suppressed) = complaints.say(Complaint::Unusable, now)
+        {
+            let name = response::clipped(name.as_str());
+            tracing::warn!(%type_url, %node, name, fault, suppressed, "the control plane sent an unusable resource");
+        }
+        if is_partial {
+            topic_set.doubt(stream);
+        }
+        self.set_traits(traits);
+        self.suspects.answered(type_url);
+        self.writer.record_answer(type_url, now);
+        self.apply(type_url, changes, now);
+        self.tidy(type_url);
     }
 
     /// Types with a rejected response that nothing usable has replaced.

@@ -33,14 +33,16 @@ pub(super) struct OriginTraits {
     pub(super) speaks_sotw: bool,
     /// It does not answer SotW beside delta.
     pub(super) refuses_census: bool,
+    /// It has shown that it knows locators.
+    pub(super) knows_locators: bool,
+    /// It is asked without parameters: answers are for all topics (R-Up-18).
+    pub(super) is_plain: bool,
 }
 
-/// View of the type that a stream carries, and the form of its requests.
+/// View of the type that a stream carries, and the control plane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     pub(super) view: View,
-    /// Whether everything is requested without parameters: answers are for all topics.
-    pub(super) is_plain: bool,
     pub(super) traits: OriginTraits,
 }
 

@@ -49,9 +49,6 @@ pub(super) struct TopicSet {
     has_wildcard: bool,
     /// Boxed: most types have one topic, and a map has room for eleven.
     pub(super) topics: BTreeMap<Parameters, Box<Topic>>,
-    /// Whether plain names are requested whatever the parameters, as locators are ignored
-    /// (R-Up-18).
-    plain: bool,
     pub(super) traits: OriginTraits,
     /// Name and fault of the last unusable resource, until it is logged.
     complaint: Option<(Name, &'static str)>,
@@ -63,7 +60,7 @@ pub(super) struct TopicSet {
 
 impl TopicSet {
     /// Creates it without subscriptions. `open`: the open streams.
-    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, traits: OriginTraits) -> Self {
+    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], traits: OriginTraits) -> Self {
         let (homes, started, has_wildcard, topics, complaint) = Default::default();
         Self {
             type_url,
@@ -72,7 +69,6 @@ impl TopicSet {
             started,
             has_wildcard,
             topics,
-            plain,
             traits,
             complaint,
             refused: None,
@@ -151,7 +147,8 @@ impl TopicSet {
 
     /// Time of the oldest unanswered request by locator.
     pub(super) fn unanswered_since(&self) -> Option<QuietInstant> {
-        let located = self.topics.iter().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
+        let located =
+            self.topics.iter().filter(|(parameters, _)| !self.traits.is_plain && !parameters.is_empty());
         let since = |topic: &Topic| View::ALL.into_iter().filter_map(|view| topic.silence(view).since).min();
         located.filter_map(|(_, topic)| since(topic)).min()
     }
@@ -186,7 +183,8 @@ impl TopicSet {
 
     /// Topics that are requested without parameters.
     fn plain_topics(&self) -> impl Iterator<Item = &Topic> {
-        let plain = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
+        let plain =
+            self.topics.iter().filter(|(parameters, _)| self.traits.is_plain || parameters.is_empty());
         plain.map(|(_, topic)| &**topic)
     }
 
@@ -227,7 +225,7 @@ impl TopicSet {
 
     /// Applies a census, which counts the set without parameters.
     pub(super) fn apply_census(&mut self, names: &HashSet<String>, cache: &Cache) -> Changes {
-        let is_plain = self.plain;
+        let is_plain = self.traits.is_plain;
         let counted: Vec<_> = self
             .topics
             .iter_mut()
@@ -304,7 +302,11 @@ impl TopicSet {
     /// Whether the plain wildcard was requested for this topic alone.
     pub(super) fn is_last_of_wildcard(&self, parameters: &Parameters) -> bool {
         let mut others = self.topics.iter().filter(|(other, _)| *other != parameters);
-        if self.plain { others.all(|(_, topic)| topic.wildcard == Want::No) } else { parameters.is_empty() }
+        if self.traits.is_plain {
+            others.all(|(_, topic)| topic.wildcard == Want::No)
+        } else {
+            parameters.is_empty()
+        }
     }
 
     /// Notes a change of the server. `offers`: versions are offered across servers.
@@ -318,13 +320,12 @@ impl TopicSet {
     }
 
     /// Notes an opened stream, without requests yet. A primary starts a new layout.
-    pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
+    pub(super) fn opened(&mut self, stream: StreamId) {
         self.open[stream as usize] = true;
         if stream == StreamId::Primary || self.placed(stream).is_some() {
             self.refused = None;
         }
         if stream == StreamId::Primary {
-            self.plain = plain;
             self.homes = [None, None];
             self.arrange();
         } else if let Some(view) = self.placed(stream) {
@@ -363,19 +364,20 @@ impl TopicSet {
     /// Asks again by locator for a name that is no longer requested plainly. The plain answer may
     /// have been the only one, so this shows whether locators are read (R-Up-18).
     pub(super) fn ask_again_by_locator(&mut self, name: &Name) {
-        let located = self.topics.iter_mut().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
+        let located =
+            self.topics.iter_mut().filter(|(parameters, _)| !self.traits.is_plain && !parameters.is_empty());
         located.for_each(|(_, topic)| topic.names.ask_again(name));
     }
 
-    /// Adds the wildcard. `is_silent`: the control plane has not shown that it reads locators, so
-    /// the plain answer may be its only one.
-    pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
+    /// Adds the wildcard. If the control plane has not shown that it reads locators, the plain
+    /// answer may be its only one.
+    pub(super) fn add_wildcard(&mut self, parameters: &Parameters, cache: &Cache) -> Change {
         let open = self.open_views();
         let removed = self.topics.remove(parameters);
         let mut topic = removed.unwrap_or_else(|| Box::new(Topic::new(parameters.clone(), open)));
         let mut change = Change::default();
-        let plainly = self.topics.get(&Parameters::NONE).filter(|_| is_silent);
-        if self.plain {
+        let plainly = self.topics.get(&Parameters::NONE).filter(|_| !self.traits.knows_locators);
+        if self.traits.is_plain {
             change = self.share_wildcard(&mut topic, cache);
         } else if plainly.is_some_and(|topic| topic.wants(View::Wildcard)) {
             let known = self.snapshot(cache, &Parameters::NONE);
@@ -443,10 +445,10 @@ impl TopicSet {
         counters: &Counters,
     ) -> Changes {
         let moment = clock.moment(now);
-        let (plain, can_count) = (self.plain, self.can_count());
+        let (is_plain, can_count) = (self.traits.is_plain, self.can_count());
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
-            let evidence = Evidence::of(plain || parameters.is_empty(), can_count);
+            let evidence = Evidence::of(is_plain || parameters.is_empty(), can_count);
             if topic.deadline(settings, evidence, clock).is_none_or(|at| at > now) {
                 continue;
             }
@@ -459,7 +461,8 @@ impl TopicSet {
 
     pub(super) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
         let can_count = self.can_count();
-        let evidence = |topic: &Topic| Evidence::of(self.plain || topic.parameters.is_empty(), can_count);
+        let evidence =
+            |topic: &Topic| Evidence::of(self.traits.is_plain || topic.parameters.is_empty(), can_count);
         self.topics.values().filter_map(|topic| topic.deadline(settings, evidence(topic), clock)).min()
     }
 }

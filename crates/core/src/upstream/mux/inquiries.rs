@@ -141,12 +141,11 @@ impl Mux {
         reading.retain_answers(ended, |name| topic_set.awaits_plainly(name));
         if !reading.is_empty() {
             reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
-            let counters = (&*self.counters, self.knows_locators);
             let changes = topic_set.apply_response(
                 stream,
                 reading,
                 self.writer.cache(),
-                counters,
+                &self.counters,
                 self.clock.moment(now),
             );
             self.apply(type_url, changes, now);

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::StreamId;
 use super::super::linger::{Departure, Want};
 use super::super::topic_set::{TopicSet, snapshot};
-use super::super::{Locators, StreamId};
 use super::Mux;
 use super::prefetch::{KEPT, has_endpoints};
 use crate::cache::{Change, Snapshot, View, VisibleState, Wanted};
@@ -34,16 +34,14 @@ impl Mux {
     fn want(&mut self, wanted: &Wanted, now: Instant) {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
-        let plain = self.locators == Locators::Plain;
         let traits = self.traits;
-        let new = || TopicSet::new(type_url.clone(), open, plain, traits);
+        let new = || TopicSet::new(type_url.clone(), open, traits);
         let until = now + self.settings.linger;
         let wildcard_until = now + self.wildcard_linger(parameters);
-        let is_silent = !self.knows_locators;
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
         match (topic_set.topic(parameters).wildcard, interest.wildcard) {
-            (Want::No, true) => change = topic_set.add_wildcard(parameters, is_silent, self.writer.cache()),
+            (Want::No, true) => change = topic_set.add_wildcard(parameters, self.writer.cache()),
             (Want::Until(end), true) => {
                 self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
                 topic_set.topic(parameters).wildcard = Want::Yes;
@@ -102,7 +100,7 @@ impl Mux {
     /// Whether a wildcard can be let go on a live stream: control planes do not let go of a plain
     /// one, or do not answer it a second time (O1).
     fn can_unsubscribe(&self, parameters: &Parameters) -> bool {
-        !parameters.is_empty() && self.locators == Locators::Native
+        !(parameters.is_empty() || self.traits.is_plain)
     }
 
     /// Linger of a wildcard. It is long if its end takes a new stream.
@@ -153,7 +151,7 @@ impl Mux {
                     self.counters.crowded_out.add(u64::from(is_early));
                     topic.names.remove(&name);
                     change.ops.extend(topic.forget(name.clone(), snapshot));
-                    if parameters.is_empty() && !self.knows_locators {
+                    if parameters.is_empty() && !self.traits.knows_locators {
                         topic_set.ask_again_by_locator(&name);
                     }
                 }

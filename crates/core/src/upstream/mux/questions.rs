@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use super::super::StreamId;
 use super::super::answer::Silence;
 use super::super::probe::Question;
 use super::super::silence::Unanswered;
 use super::super::topic::Topic;
 use super::super::topic_set::{TopicSet, snapshot};
-use super::super::{Locators, StreamId};
 use super::Mux;
 use crate::cache::View;
 use crate::proto::Node;
@@ -84,7 +84,7 @@ impl Mux {
             return;
         }
         self.locators_due = None;
-        if self.knows_locators || self.locators == Locators::Plain || self.asks_plainly {
+        if self.traits.knows_locators || self.traits.is_plain || self.asks_plainly {
             return;
         }
         let since = self.topic_sets.values().filter_map(TopicSet::unanswered_since).min();

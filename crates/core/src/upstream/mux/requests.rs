@@ -104,7 +104,7 @@ impl Mux {
         let mut request =
             topic_set.changes(stream, self.writer.cache(), &self.settings, self.clock.moment(now));
         if let Some(request) = &mut request {
-            if !request.resource_locators_subscribe.is_empty() && !self.knows_locators {
+            if !request.resource_locators_subscribe.is_empty() && !self.traits.knows_locators {
                 let due = self.clock.at(now) + self.settings.locator_timeout;
                 self.locators_due = Some(self.locators_due.map_or(due, |at| at.min(due)));
             }

@@ -101,8 +101,8 @@ impl Mux {
         }
         let until = clock.now + self.settings.linger.max(Duration::from_secs(1));
         let wildcard_until = until.max(clock.now + self.wildcard_linger(&parameters));
-        let (plain, traits) = (false, self.traits);
-        let new = || TopicSet::new(type_url.clone(), [false; 2], plain, traits);
+        let traits = self.traits;
+        let new = || TopicSet::new(type_url.clone(), [false; 2], traits);
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let topic = topic_set.topic(&parameters);
         for op in &held.ops {

@@ -324,7 +324,7 @@ impl Topic {
 
     /// Whether a borrowed resource is kept until its own request is answered (R-DP-16).
     fn keeps(&self, asking: Asking, view: View, name: &Name) -> bool {
-        !asking.is_plain && view == View::Named && self.names.has_borrowed(name)
+        !asking.traits.is_plain && view == View::Named && self.names.has_borrowed(name)
     }
 
     fn candidates<'l>(

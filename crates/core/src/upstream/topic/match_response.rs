@@ -169,7 +169,7 @@ impl Topic {
         reading.removed.iter_mut().for_each(|removed| hearing.match_removal(removed));
         reading.reports.iter_mut().for_each(|report| hearing.match_error(report));
         let ResponseMatch { concerned, brings_news, .. } = hearing;
-        let understood = asking.is_plain || self.parameters.is_empty() || understood;
+        let understood = asking.traits.is_plain || self.parameters.is_empty() || understood;
         match asking.view {
             View::Wildcard => {
                 // A relay splits an answer by size, and says so.

@@ -28,7 +28,7 @@ impl TopicSet {
         let fresh = !self.started[view as usize];
         // Beside locators an empty list would not be the legacy wildcard, and some types have none.
         let has_legacy_wildcard = self.type_url.kind().has_legacy_wildcard()
-            && (self.plain || self.topics.keys().all(Parameters::is_empty));
+            && (self.traits.is_plain || self.topics.keys().all(Parameters::is_empty));
         let mut whole: Option<DeltaDiscoveryRequest> = None;
         let mut bytes = 0;
         let unclaimed = HashMap::new();
@@ -60,15 +60,16 @@ impl TopicSet {
                 })
             };
             let nothing = Parameters::NONE;
-            let wildcard_waits = (self.plain || parameters.is_empty()) && !fresh && self.has_wildcard;
+            let wildcard_waits =
+                (self.traits.is_plain || parameters.is_empty()) && !fresh && self.has_wildcard;
             let outdated = topic.lend();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
-                beside: !self.plain && snapshots.len() > 1,
+                beside: !self.traits.is_plain && snapshots.len() > 1,
                 speaks_sotw,
                 is_wanted: topic.wants(view),
-                parameters: if self.plain { &nothing } else { parameters },
+                parameters: if self.traits.is_plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
                 is_first: fresh,
                 has_legacy_wildcard,
@@ -89,7 +90,7 @@ impl TopicSet {
             }
             self.topics.insert(parameters.clone(), topic);
         }
-        if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
+        if let Some(request) = whole.as_mut().filter(|_| self.traits.is_plain && self.topics.len() > 1) {
             self.merge_plain_names(view, request);
         }
         self.started[view as usize] |= whole.is_some();

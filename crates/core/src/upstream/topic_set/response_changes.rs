@@ -19,19 +19,20 @@ impl TopicSet {
         stream: StreamId,
         mut reading: DecodedResponse<'_>,
         cache: &Cache,
-        (counters, knows_locators): (&Counters, bool),
+        counters: &Counters,
         moment: Moment,
     ) -> Changes {
         let Some(view) = self.placed(stream).filter(|_| self.open[stream as usize]) else {
             return Changes::new();
         };
-        let asking = Asking { view, is_plain: self.plain, traits: self.traits };
+        let asking = Asking { view, traits: self.traits };
         let is_only = self.topics.len() == 1;
         // Without locators the answer is to the plain wildcard beside them.
-        let understood =
-            knows_locators || self.traits.is_relay || (self.has_wildcard && view == View::Wildcard);
+        let understood = self.traits.knows_locators
+            || self.traits.is_relay
+            || (self.has_wildcard && view == View::Wildcard);
         self.refused.take_if(|refused| refused.ends_with(&reading));
-        if self.plain || is_only {
+        if self.traits.is_plain || is_only {
             reading.removed.iter_mut().for_each(|removed| removed.asked = None);
         } else {
             // Questions are answered in the order of the requests.
