@@ -228,7 +228,7 @@ impl Cache {
         let stores = self.stores.read();
         let is_mixed = |of: &&Arc<TypeCache>| of.parameter_view.as_uniform().is_none();
         let has = |of: &&Arc<TypeCache>| of.parameter_view.parameters().contains(parameters);
-        stores.views_of(type_url).filter(is_mixed).filter(has).cloned().collect()
+        stores.of(type_url).filter(is_mixed).filter(has).cloned().collect()
     }
 
     /// Woken when demand may have changed; then call [`take_interest`](Self::take_interest).

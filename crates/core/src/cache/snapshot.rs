@@ -183,16 +183,6 @@ impl Snapshot {
         self.completeness >= Completeness::Settled
     }
 
-    /// Whether one of the latest changed entries is a resource. A few suffice to find a type that the origin
-    /// has.
-    pub(super) fn has_resources(&self) -> bool {
-        const LOOKED_AT: usize = 16;
-        let is_resource = |entry: &Arc<Entry>| {
-            [entry.as_member(), entry.as_listed()].iter().any(|seen| seen.present().is_some())
-        };
-        self.log.newest().take(LOOKED_AT).any(is_resource)
-    }
-
     /// Whether anything is held that clients ask for, or may.
     pub fn holds_anything(&self) -> bool {
         self.tombstones < self.log.len() || self.wildcard_known()

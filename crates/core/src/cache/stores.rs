@@ -81,24 +81,19 @@ const TIDY: u32 = 256;
 
 #[derive(Debug)]
 pub(super) struct Stores {
-    plain: HashMap<Box<str>, ChargedStore>,
-    views: HashMap<Box<str>, HashMap<ParameterView, ChargedStore>>,
+    /// Stores of each type; no type has none.
+    types: HashMap<Box<str>, HashMap<ParameterView, ChargedStore>>,
     pools: Pools,
     newest: u32,
 }
 
 impl Stores {
     pub(super) fn new(pools: Pools) -> Self {
-        Self { pools, plain: HashMap::default(), views: HashMap::default(), newest: 0 }
+        Self { pools, types: HashMap::default(), newest: 0 }
     }
 
     pub(super) fn find(&self, type_url: &TypeUrl, parameter_view: &ParameterView) -> Option<&Arc<TypeCache>> {
-        let held = if *parameter_view == ParameterView::default() {
-            self.plain.get(type_url.as_str())
-        } else {
-            self.views.get(type_url.as_str())?.get(parameter_view)
-        };
-        held.map(|held| &held.store)
+        self.types.get(type_url.as_str())?.get(parameter_view).map(|held| &held.store)
     }
 
     /// Finds a store, or makes it with the next number.
@@ -120,7 +115,7 @@ impl Stores {
             Claim::Origin => Charge::Nobody,
             // Types of the protocol always have room.
             Claim::Client { tenant, .. }
-                if type_url.kind() == Kind::Other && self.any(type_url).is_none() =>
+                if type_url.kind() == Kind::Other && !self.types.contains_key(type_url.as_str()) =>
             {
                 let share = self.charge(|pools| &pools.types, Self::settle, tenant, bounds.types);
                 share.map(Charge::Type).ok_or(StoreLimitError::Types(bounds.types))?
@@ -138,15 +133,10 @@ impl Stores {
             }
         };
         self.newest += 1;
-        let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
+        let answering = self.of(type_url).next().map(|of| Arc::clone(&of.answering)).unwrap_or_default();
         let store = Arc::new(make(self.newest, answering));
         let held = ChargedStore { store: Arc::clone(&store), charge };
-        let url: Box<str> = type_url.as_str().into();
-        if *parameter_view == ParameterView::default() {
-            self.plain.insert(url, held);
-        } else {
-            self.views.entry(url).or_default().insert(parameter_view.clone(), held);
-        }
+        self.types.entry(type_url.as_str().into()).or_default().insert(parameter_view.clone(), held);
         Ok(store)
     }
 
@@ -167,44 +157,30 @@ impl Stores {
     /// Drops unused stores without content. Ends the charge for types that the origin has.
     fn settle(&mut self) {
         self.drop_unused();
-        let Self { plain, views, .. } = self;
-        let is_known = |held: &ChargedStore| held.store.snapshot().has_resources();
-        for held in views.values_mut().flat_map(HashMap::values_mut) {
-            if matches!(held.charge, Charge::Type(_)) && is_known(held) {
-                held.charge = Charge::Nobody;
+        self.types.retain(|_, stores| {
+            for held in stores.values_mut() {
+                let is_known = held.store.snapshot().held_in_all().resources > 0;
+                if matches!(held.charge, Charge::Type(_)) && is_known {
+                    held.charge = Charge::Nobody;
+                }
             }
-        }
-        plain.retain(|type_url, held| {
-            // Views filled from it may wait for it.
-            let stays = is_used(&held.store)
-                || held.store.snapshot().holds_anything()
-                || views.contains_key(type_url);
-            if is_known(held) {
-                held.charge = Charge::Nobody;
-            }
-            stays
+            !is_left_over(stores)
         });
     }
 
     /// Drops the charged, unused and empty store of a type without a subscription upstream: all caches share
     /// the pool, so others need not wait until this one is full.
     pub(super) fn drop_type(&mut self, type_url: &TypeUrl) {
-        let type_url = type_url.as_str();
-        let Some(held) = self.plain.get(type_url) else { return };
-        let is_source = self.views.contains_key(type_url);
-        if matches!(held.charge, Charge::Type(_))
-            && !is_source
-            && !is_used(&held.store)
-            && !held.store.snapshot().holds_anything()
-        {
-            self.plain.remove(type_url);
+        let is_charged = |held: &ChargedStore| matches!(held.charge, Charge::Type(_));
+        let stores = self.types.get(type_url.as_str());
+        if stores.is_some_and(|stores| stores.values().all(is_charged) && is_left_over(stores)) {
+            self.types.remove(type_url.as_str());
         }
     }
 
     /// Drops stores of parameters that nobody uses and that are not subscribed to upstream.
     pub(super) fn drop_unused(&mut self) {
-        for stores in self.views.values_mut() {
-            let holds = |of: &Arc<TypeCache>| is_used(of) || of.snapshot().holds_anything();
+        for stores in self.types.values_mut() {
             let sources = stores.iter().filter(|(_, held)| holds(&held.store));
             let sources: Vec<Parameters> =
                 sources.filter_map(|(view, _)| view.as_uniform()).cloned().collect();
@@ -215,43 +191,46 @@ impl Stores {
                     (Track::Canary(_) | Track::Stable, Some(parameters)) => {
                         parameters.is_empty() || sources.contains(parameters) || holds(of)
                     }
-                    (Track::Origin, Some(_)) => holds(of),
+                    // Views filled from the store without parameters may wait for it.
+                    (Track::Origin, Some(parameters)) => parameters.is_empty() || holds(of),
                     // Leftovers of clients with mixed parameters serve nobody.
                     (_, None) => is_used(of),
                 }
             });
         }
-        self.views.retain(|_, stores| !stores.is_empty());
+        self.types.retain(|_, stores| !stores.is_empty());
     }
 
-    /// Stores of a type with a view of their own.
-    pub(super) fn views_of(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
-        self.views.get(type_url.as_str()).into_iter().flat_map(HashMap::values).map(|held| &held.store)
+    /// Stores of a type.
+    pub(super) fn of(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
+        self.types.get(type_url.as_str()).into_iter().flat_map(HashMap::values).map(|held| &held.store)
     }
 
-    pub(super) fn any(&self, type_url: &TypeUrl) -> Option<&Arc<TypeCache>> {
-        let plain = self.plain.get(type_url.as_str()).map(|held| &held.store);
-        plain.or_else(|| self.views_of(type_url).next())
-    }
-
+    /// One store of each type, which all share the time since when the origin answers.
     pub(super) fn answering(&self) -> impl Iterator<Item = (&TypeUrl, &AnsweringSince)> {
-        let others = self.views.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
-        let others = others.filter_map(|(_, stores)| stores.values().next());
-        self.plain.values().chain(others).map(|held| (&held.store.type_url, &*held.store.answering))
+        let any = self.types.values().filter_map(|stores| stores.values().next());
+        any.map(|held| (&held.store.type_url, &*held.store.answering))
     }
 
     /// Whether any store is filled from others: mixed parameters, or a limited scope.
     pub(super) fn has_mixed(&self) -> bool {
-        self.views
-            .values()
-            .flat_map(HashMap::keys)
-            .any(|parameter_view| parameter_view.as_uniform().is_none())
+        self.types.values().flat_map(HashMap::keys).any(|view| view.as_uniform().is_none())
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
-        let views = self.views.values().flat_map(HashMap::values);
-        self.plain.values().chain(views).map(|held| &held.store)
+        self.types.values().flat_map(HashMap::values).map(|held| &held.store)
     }
+}
+
+/// Whether a type has only its store without parameters, unused and empty.
+fn is_left_over(stores: &HashMap<ParameterView, ChargedStore>) -> bool {
+    let plain = stores.get(&ParameterView::default()).filter(|_| stores.len() == 1);
+    plain.is_some_and(|held| !holds(&held.store))
+}
+
+/// Whether a store is used, or has content.
+fn holds(of: &Arc<TypeCache>) -> bool {
+    is_used(of) || of.snapshot().holds_anything()
 }
 
 /// Whether another charge covers this store. Without parameters none is needed; the origin's store covers its

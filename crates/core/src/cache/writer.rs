@@ -69,7 +69,7 @@ impl Writer {
 
     /// Records that the origin answered for a type. Wakes nobody: waiting clients check every `cold_deadline`.
     pub fn record_answer(&self, type_url: &TypeUrl, now: Instant) {
-        if let Some(of) = self.cache.stores.read().any(type_url) {
+        if let Some(of) = self.cache.stores.read().of(type_url).next() {
             of.answering.record(now);
         }
     }

@@ -96,10 +96,6 @@ impl Timeline {
         entries.skip(start).take_while(move |entry| is_within(entry))
     }
 
-    pub(super) fn newest(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.chunks.iter().rev().flat_map(|chunk| chunk.iter().rev())
-    }
-
     pub(super) const fn len(&self) -> usize {
         self.entries
     }
@@ -181,8 +177,6 @@ mod tests {
             for (timeline, model) in &earlier {
                 prop_assert_eq!(timeline.len(), model.len());
                 prop_assert!(timeline.chunks.iter().all(|chunk| (1..=FULL).contains(&chunk.len())));
-                let newest = timeline.newest().map(|entry| entry.name().as_str());
-                prop_assert!(newest.eq(model.values().rev().map(String::as_str)));
                 for (from, to) in bounds.iter().map(|(one, other)| (*one.min(other), *one.max(other))) {
                     let cases = [
                         (Bound::Included(from), Bound::Included(to)),
