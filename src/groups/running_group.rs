@@ -281,9 +281,6 @@ impl Starter {
         let (tuning, limits) = *self.tuned.lock();
         let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
         writer.set_eds_repush(tuning.eds_repush);
-        if self.disk.is_some() {
-            writer.remember_forgotten();
-        }
         let (node, representative) = match node {
             GroupNode::Made(node) => (*node, None),
             // For log lines; the control plane receives the client's bytes.

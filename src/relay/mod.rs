@@ -325,9 +325,6 @@ fn start_sources(
     let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
     writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
     writer.set_identity(&config_settings::identity(config));
-    if disk.is_some() {
-        writer.remember_forgotten();
-    }
     let ends = (everything.clone(), failed.clone());
     let Started { origin, tuner, shared } =
         Origin::start(config, reloader, writer, saved, changes.clone(), ends)?;

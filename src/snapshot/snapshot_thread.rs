@@ -1,8 +1,7 @@
 //! Thread that copies changes to the file, once a second.
 //!
-//! Owns each store's copied position. Like a client it reads snapshots of the caches, and asks for the names
-//! changed after its position. Nothing waits or queues for it. A store with more changes than the log
-//! remembers is compared as a whole.
+//! Owns the snapshot of each store that it copied last, and compares the newest one with it. Nothing waits or
+//! queues for it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::snapshot_encoding::{self, GroupId};
 use super::snapshot_file::FileError;
 use super::snapshot_store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
-use crate::cache::{Cache, Completeness, Generation, Snapshot, TypeCache};
+use crate::cache::{Cache, Completeness, Snapshot, TypeCache};
 use crate::resource::Name;
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
@@ -100,11 +99,9 @@ pub(super) struct GroupCursor {
 }
 
 /// Copied position of a store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct StoreCursor {
-    /// Its number, which changes when a store is recreated.
-    index: u32,
-    generation: Generation,
+    snapshot: Arc<Snapshot>,
     completeness: Completeness,
 }
 
@@ -293,13 +290,17 @@ fn group_change(
     let mut stores = Vec::new();
     for of in group.cache.types() {
         let Some(id) = kept_store(&of, &group.cache, selection) else { continue };
-        let (index, snapshot) = (of.index(), of.snapshot());
-        let at = before.and_then(|before| before.stores.get(&id)).filter(|at| at.index == index);
-        let (completeness, generation) = (wildcard_kept(&snapshot, clock.now).0, snapshot.generation());
-        cursor.stores.insert(id.clone(), StoreCursor { index, generation, completeness });
-        if at.is_none_or(|at| (at.generation, at.completeness) != (generation, completeness)) {
-            stores.push(store_change(id, snapshot, at.map(|at| at.generation), selection, clock));
+        let snapshot = of.snapshot();
+        let at = before.and_then(|before| before.stores.get(&id));
+        let completeness = wildcard_kept(&snapshot, clock.now).0;
+        let is_copied = |at: &StoreCursor| {
+            (at.snapshot.generation(), at.completeness) == (snapshot.generation(), completeness)
+        };
+        if !at.is_some_and(is_copied) {
+            let earlier = at.map(|at| &*at.snapshot);
+            stores.push(store_change(id.clone(), Arc::clone(&snapshot), earlier, selection, clock));
         }
+        cursor.stores.insert(id, StoreCursor { snapshot, completeness });
     }
     let is_gone = |id: &&StoreId| !cursor.stores.contains_key(*id);
     let gone: Vec<StoreId> =
@@ -332,16 +333,15 @@ fn kept_store(of: &TypeCache, cache: &Cache, selection: Selection) -> Option<Sto
 fn store_change(
     id: StoreId,
     snapshot: Arc<Snapshot>,
-    since: Option<Generation>,
+    earlier: Option<&Snapshot>,
     selection: Selection,
     clock: Clock,
 ) -> StoreChange {
     let (completeness, members) = wildcard_kept(&snapshot, clock.now);
     let facts = StoreFacts { completeness, members: members as u64, ..StoreFacts::default() };
-    let changed = since.and_then(|since| snapshot.changed_since(since));
-    let names = changed.map_or_else(
-        || Names::All(snapshot.entries().map(|entry| Name::clone(entry.name())).collect()),
-        Names::Some,
-    );
+    let names = match earlier {
+        Some(earlier) => Names::Some(snapshot.changed_since(earlier)),
+        None => Names::All(snapshot.entries().map(|entry| Name::clone(entry.name())).collect()),
+    };
     StoreChange { id, facts, names, snapshot, selection, clock }
 }

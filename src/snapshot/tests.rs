@@ -88,8 +88,7 @@ impl Fixture {
 
     fn add(&mut self, id: GroupId) {
         drop(taken(&self.disk, &id, NODE));
-        let (cache, mut writer) = Cache::within(Limits::default(), &self.budget);
-        writer.remember_forgotten();
+        let (cache, writer) = Cache::within(Limits::default(), &self.budget);
         let (server, current) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
         self.live.0.lock().push(LiveGroup { id: id.clone(), cache, node: NODE, server, current });
         self.writers.insert(id, writer);

@@ -4,10 +4,11 @@
 //! changed. A relay that is killed starts from the last transaction, from an earlier one, or from none.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Completeness, Generation};
+use deltafan::cache::{Completeness, Snapshot};
 use deltafan::resource::Name;
 use deltafan::snapshot_content::{
     Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
@@ -26,8 +27,7 @@ const KEPT: usize = 4;
 /// Records of one store.
 #[derive(Clone)]
 struct Saved {
-    index: u32,
-    generation: Generation,
+    snapshot: Arc<Snapshot>,
     completeness: Completeness,
     members: usize,
     records: BTreeMap<Name, Bytes>,
@@ -75,11 +75,11 @@ impl World {
         for of in self.relays[relay].cache.types() {
             let Some(parameters) = of.parameter_view().as_uniform() else { continue };
             let id = StoreId { type_url: of.type_url().clone(), parameters: parameters.clone() };
-            let (index, snapshot) = (of.index(), of.snapshot());
-            let before = last.and_then(|last| last.stores.get(&id)).filter(|before| before.index == index);
+            let snapshot = of.snapshot();
+            let before = last.and_then(|last| last.stores.get(&id));
             let (completeness, members) = wildcard_kept(&snapshot, self.now);
             let is_as_before = |before: &&Saved| {
-                (before.generation, before.completeness) == (snapshot.generation(), completeness)
+                (before.snapshot.generation(), before.completeness) == (snapshot.generation(), completeness)
             };
             if let Some(before) = before.filter(is_as_before) {
                 stores.insert(id, before.clone());
@@ -92,11 +92,11 @@ impl World {
                 .entries()
                 .filter_map(|entry| Some((entry.name().clone(), record(entry.name())?)))
                 .collect();
-            let records = match before.and_then(|before| snapshot.changed_since(before.generation)) {
+            let records = match before {
                 None => whole,
-                Some(names) => {
-                    let mut records = before.map(|before| before.records.clone()).unwrap_or_default();
-                    for name in names {
+                Some(before) => {
+                    let mut records = before.records.clone();
+                    for name in snapshot.changed_since(&before.snapshot) {
                         match record(&name) {
                             Some(bytes) => drop(records.insert(name, bytes)),
                             None => drop(records.remove(&name)),
@@ -109,8 +109,7 @@ impl World {
                     records
                 }
             };
-            let generation = snapshot.generation();
-            stores.insert(id, Saved { index, generation, completeness, members, records });
+            stores.insert(id, Saved { snapshot, completeness, members, records });
         }
         if !is_news && last.is_some_and(|last| last.stores.len() == stores.len()) {
             return;

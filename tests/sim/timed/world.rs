@@ -382,11 +382,6 @@ impl World {
             Some(host) if at == 0 => host.store(plan),
             Some(_) | None => Cache::new(plan.limits()),
         };
-        let (cache, mut writer) = store;
-        if plan.warm {
-            writer.remember_forgotten();
-        }
-        let store = (cache, writer);
         let settings = plan.settings();
         let settings = match host {
             Some(host) => host.settings(plan, settings.node),

@@ -15,8 +15,8 @@ use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::{Bytes, BytesMut};
-use foldhash::HashMap;
 use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use super::entry::Entry;
@@ -111,6 +111,14 @@ impl Segments {
             self.list.partition_point(|segment| segment.last_name().is_some_and(|last| last <= name))
         });
         &self.list[start..]
+    }
+
+    /// Entries that the other table does not have. Segments that both share cost only a look.
+    pub(super) fn differing_from<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = &'s Arc<Entry>> {
+        let shared: HashSet<_> = other.list.iter().map(Arc::as_ptr).collect();
+        let own = self.list.iter().filter(move |segment| !shared.contains(&Arc::as_ptr(segment)));
+        own.flat_map(|segment| &segment.entries)
+            .filter(|entry| !other.get(entry.name().as_str()).is_some_and(|same| Arc::ptr_eq(entry, same)))
     }
 
     /// Entries of a collection's members, by name.

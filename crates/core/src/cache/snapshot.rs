@@ -21,7 +21,7 @@ use super::view_leases::{Lease, LeaseRenewal};
 use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
 
 pub(super) use draft::Draft;
-use timeline::{Forgotten, Timeline};
+use timeline::Timeline;
 
 /// Everything that the cache knows of one type at one moment. Readers may hold it for any time; the writer
 /// swaps a pointer to publish the next.
@@ -35,8 +35,6 @@ pub struct Snapshot {
     pub(super) log: Timeline,
     /// Entries whose latest news is a renewed TTL, at the place of the renewal.
     pub(super) renewals: OrdMap<Generation, Arc<Entry>>,
-    /// Names without an entry, for readers of changes.
-    forgotten: Forgotten,
     /// Entries with a TTL.
     pub(super) leased: usize,
     /// Tombstones up to here are dropped: wildcard clients further behind cannot be sent removals. Requested

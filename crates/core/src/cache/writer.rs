@@ -34,19 +34,12 @@ pub struct Writer {
     identifier: Arc<str>,
     /// Shared resources, if there are other caches.
     interner: Option<Arc<Interner>>,
-    remembers: bool,
 }
 
 impl Writer {
     pub(super) fn new(cache: Arc<Cache>, interner: Option<Arc<Interner>>) -> Self {
         let (clock, identifier) = (Generation::ZERO, Arc::from(""));
-        Self { cache, clock, resend_endpoints: true, identifier, interner, remembers: false }
-    }
-
-    /// Remembers names without an entry, up to `tombstones` per store, for [`Snapshot::changed_since`]. Off by
-    /// default.
-    pub const fn remember_forgotten(&mut self) {
-        self.remembers = true;
+        Self { cache, clock, resend_endpoints: true, identifier, interner }
     }
 
     /// Whether endpoints follow their changed clusters (R-ADS-05). On by default.
@@ -347,14 +340,13 @@ impl Writer {
             return Vec::new();
         }
         let tombstones = self.cache.tombstones.load(Ordering::Relaxed);
-        let remembers = if self.remembers { tombstones } else { 0 };
         // Other stores show the same changes sooner or later.
         let track = of.parameter_view.track();
         let is_recorded = !matches!(track, Track::Canary(_));
         let recorded = self.cache.history.as_ref().zip(of.parameter_view.as_whole()).filter(|_| is_recorded);
         let forgotten = forgotten(&change);
         let before = of.snapshot.load();
-        let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
+        let mut draft = Draft::new(&before, &of.type_url, &mut self.clock);
         draft.apply(change);
         draft.identify(&self.identifier);
         let touched = std::mem::take(&mut draft.touched);

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::{
-    Cache, Change, Completeness, Generation, Lease, Limits, Op, OriginError, ParameterView, Protocol, Resend,
-    Snapshot, StreamProfile, Subscription, TtlSupport, View, WakeHandle, Writer,
+    Cache, Change, Completeness, Lease, Limits, Op, OriginError, ParameterView, Protocol, Resend, Snapshot,
+    StreamProfile, Subscription, TtlSupport, View, WakeHandle, Writer,
 };
 use crate::resource::wire::field;
 use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl};
@@ -354,7 +354,6 @@ fn change_of(step: &Step, type_url: &TypeUrl, now: Instant) -> Option<Change> {
 fn a_ttl_that_an_alias_ends_is_a_change() {
     let (now, type_url) = (Instant::now(), TypeUrl::from(Kind::Endpoint));
     let (_cache, mut writer) = Cache::new(Limits::default());
-    writer.remember_forgotten();
     let alias = Step::Alias { name: 3, of: 3, version: 0 };
     let renewal = Step::Renew { view: View::Named, name: 3, ttl: Some(1) };
     let apply = |writer: &mut Writer, step| {
@@ -365,8 +364,7 @@ fn a_ttl_that_an_alias_ends_is_a_change() {
     let timed = snapshot_of(writer.cache(), &plain(&type_url));
     apply(&mut writer, &alias);
     let untimed = snapshot_of(writer.cache(), &plain(&type_url));
-    let changed = untimed.changed_since(timed.generation()).expect("no gap in what is remembered");
-    assert_eq!(changed, [Name::from("n3")].into());
+    assert_eq!(untimed.changed_since(&timed), [Name::from("n3")].into());
 }
 
 proptest! {
@@ -375,8 +373,7 @@ proptest! {
     fn changes_lead_to_what_is_there(steps in proptest::collection::vec(step(), 1..80), tombstones in 1_usize..6) {
         let (now, type_url) = (Instant::now(), TypeUrl::from(Kind::Endpoint));
         let (_cache, mut writer) = Cache::new(Limits { tombstones, ..Limits::default() });
-        writer.remember_forgotten();
-        let (mut copy, mut since) = (BTreeMap::new(), Generation::ZERO);
+        let (mut copy, mut earlier) = (BTreeMap::new(), Arc::new(Snapshot::default()));
         for step in steps.iter().chain([&Step::Copy]) {
             if let Some(change) = change_of(step, &type_url, now) {
                 writer.apply(&type_url, change, now).expect("a type of the protocol");
@@ -384,16 +381,13 @@ proptest! {
             }
             let snapshot = snapshot_of(writer.cache(), &plain(&type_url));
             let whole = records(&type_url, &snapshot, ALL, clock(now));
-            match snapshot.changed_since(since) {
-                None => copy = whole.clone(),
-                Some(names) => for name in names {
-                    match record_of(&type_url, &snapshot, name.as_str(), ALL, clock(now)) {
-                        Some(record) => drop(copy.insert(name, record)),
-                        None => drop(copy.remove(&name)),
-                    }
-                },
+            for name in snapshot.changed_since(&earlier) {
+                match record_of(&type_url, &snapshot, name.as_str(), ALL, clock(now)) {
+                    Some(record) => drop(copy.insert(name, record)),
+                    None => drop(copy.remove(&name)),
+                }
             }
-            since = snapshot.generation();
+            earlier = snapshot;
             prop_assert_eq!(&copy, &whole);
         }
     }

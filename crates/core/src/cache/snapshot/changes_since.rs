@@ -12,17 +12,14 @@ use super::Snapshot;
 use crate::resource::Name;
 
 impl Snapshot {
-    /// Names that may have changed after this generation, or became unknown. `None` if forgotten: compare the
-    /// whole store.
+    /// Names of which anything changed since an earlier snapshot of the store.
     ///
-    /// Example: at generation 7 a reader has copied everything. `a` changes at 8. `b`, last changed at 5, loses
-    /// its entry at 9. At generation 9 the names since 7 are `a` and `b`.
-    pub fn changed_since(&self, since: Generation) -> Option<BTreeSet<Name>> {
-        let forgotten = self.forgotten.after(since)?;
-        let later = || (Bound::Excluded(since), Bound::Unbounded);
-        let renewed = self.renewals.range(later()).map(|(_, entry)| entry);
-        let names = self.log.range(later()).chain(renewed).map(|entry| entry.name().clone());
-        Some(names.chain(forgotten.cloned()).collect())
+    /// Example: a reader has copied everything of `earlier`. `a` changes, and `b` loses its entry. The names are
+    /// `a` and `b`.
+    pub fn changed_since(&self, earlier: &Self) -> BTreeSet<Name> {
+        let changed =
+            self.table.differing_from(&earlier.table).chain(earlier.table.differing_from(&self.table));
+        changed.map(|entry| entry.name().clone()).collect()
     }
 
     /// Names whose last change is after this generation, and whether each has a resource now.

@@ -26,8 +26,6 @@ pub(in crate::cache) struct Draft<'a> {
     pub(in crate::cache) endpoints: Vec<Name>,
     /// Whether more changed than TTLs.
     has_news: bool,
-    /// Most names without an entry that are remembered.
-    remembers: usize,
 }
 
 impl<'a> Draft<'a> {
@@ -41,13 +39,7 @@ impl<'a> Draft<'a> {
             completeness_changed: false,
             endpoints: Vec::new(),
             has_news: false,
-            remembers: 0,
         }
-    }
-
-    pub(in crate::cache) const fn remembering(mut self, names: usize) -> Self {
-        self.remembers = names;
-        self
     }
 
     pub(in crate::cache) fn apply(&mut self, change: Change) {
@@ -333,7 +325,6 @@ impl<'a> Draft<'a> {
         if new.position() == Generation::ZERO || (new.is_tombstone() && is_unsent) {
             // No client was ever sent it, or none that may still ask.
             self.snapshot.table.remove(new.name().as_str());
-            self.snapshot.forgotten.record(new.position(), new.name(), self.remembers);
             return None;
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
@@ -362,7 +353,6 @@ impl<'a> Draft<'a> {
             }
             self.snapshot.log.remove(entry.position());
             self.snapshot.table.remove(entry.name().as_str());
-            self.snapshot.forgotten.record(entry.position(), entry.name(), self.remembers);
             self.snapshot.tombstones -= 1;
         }
     }

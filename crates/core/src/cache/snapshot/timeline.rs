@@ -1,4 +1,4 @@
-//! Entries in the order of their last change, and the names that were forgotten.
+//! Entries in the order of their last change.
 //!
 //! The order is persistent, and cut into chunks. Its key is an entry's [position](Entry::position). Most inserts go to the end
 //! and fill each chunk; a tree would be half empty, one per node group.
@@ -6,11 +6,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::OrdMap;
-
 use super::super::Generation;
 use super::super::entry::Entry;
-use crate::resource::Name;
 
 /// Most entries of a chunk.
 const FULL: usize = 128;
@@ -103,35 +100,6 @@ impl Timeline {
     /// Chunk of a position, present or not; behind the last if it is later than all.
     fn chunk_of(&self, position: Generation) -> usize {
         self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last.position() < position))
-    }
-}
-
-/// Names without an entry, at the place of their last change.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Forgotten {
-    names: OrdMap<Generation, Name>,
-    /// Names up to here are forgotten.
-    horizon: Generation,
-}
-
-impl Forgotten {
-    /// Records a name without an entry, last changed at `at`. Keeps up to `remembers` names.
-    pub(super) fn record(&mut self, at: Generation, name: &Name, remembers: usize) {
-        if remembers > 0 && at > Generation::ZERO {
-            self.names.insert(at, name.clone());
-            while self.names.len() > remembers
-                && let Some((first, _)) = self.names.get_min()
-            {
-                self.horizon = *first;
-                self.names.remove(&self.horizon);
-            }
-        }
-    }
-
-    /// Names after a generation; `None` if some of them are forgotten.
-    pub(super) fn after(&self, since: Generation) -> Option<impl Iterator<Item = &Name>> {
-        let later = (Bound::Excluded(since), Bound::Unbounded);
-        (since >= self.horizon).then(|| self.names.range(later).map(|(_, name)| name))
     }
 }
 
