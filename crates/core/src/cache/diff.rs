@@ -24,7 +24,7 @@ use super::snapshot::Snapshot;
 use super::subscription::{Protocol, StreamProfile, Subscription, TtlSupport};
 use super::update::{OwedItems, Update};
 use super::update_cache::{ByteCache, ByteQuota, CohortId, UpdateKey};
-use crate::resource::{Constraints, Name, Resource, TypeUrl};
+use crate::resource::{Name, Resource, TypeUrl};
 
 #[derive(Debug)]
 pub struct Encoder {
@@ -103,9 +103,11 @@ impl Encoder {
         owed: &OwedItems,
         now: Instant,
     ) -> Result<Update, FellBehindError> {
-        let response_bytes = self.response_bytes.load(Ordering::Relaxed);
-        let diff = Diff::new(source, cohort, position, mark.generation, response_bytes, now)?;
-        let mut update = diff.run(owed);
+        if source.snapshot.has_forgotten(&cohort.subscription, position.removed) {
+            return Err(FellBehindError);
+        }
+        let limit = self.response_bytes.load(Ordering::Relaxed);
+        let mut update = Diff::new(source, cohort, position, owed, mark.generation, limit, now).run();
         update.changes = (update.to >= mark.generation).then_some(mark.changes);
         Ok(update)
     }
@@ -133,15 +135,12 @@ struct Diff<'a> {
     pub(super) subscription: &'a Subscription,
     pub(super) profile: StreamProfile,
     pub(super) position: &'a Position,
+    owed: &'a OwedItems,
     pub(super) now: Instant,
     /// Whether there are TTLs to send.
     pub(super) is_timed: bool,
     touched: Generation,
     pub(super) limit: usize,
-    /// See [`OwedItems::refused`].
-    refused: Option<&'a BTreeMap<Name, Generation>>,
-    /// See [`OwedItems::past`].
-    pub(super) past: Option<&'a BTreeMap<Name, Vec<Option<Constraints>>>>,
     /// All names that may have changed, if the cohort remembers them.
     changed: Option<ChangedNames>,
 }
@@ -182,37 +181,19 @@ impl<'a> Diff<'a> {
         source: Source<'a>,
         cohort: &'a Cohort,
         position: &'a Position,
+        owed: &'a OwedItems,
         touched: Generation,
         limit: usize,
         now: Instant,
-    ) -> Result<Self, FellBehindError> {
+    ) -> Self {
         let Source { type_url, index, snapshot } = source;
         let (subscription, profile) = (&cohort.subscription, cohort.profile);
-        if subscription.wildcard
-            && position.removed != Generation::ZERO
-            && position.removed < snapshot.horizon
-        {
-            return Err(FellBehindError);
-        }
-        if subscription.has_collections()
-            && position.removed != Generation::ZERO
-            && position.removed < snapshot.collections_horizon(subscription)
-        {
-            return Err(FellBehindError);
-        }
-        if position.removed != Generation::ZERO
-            && position.removed < snapshot.aliases_horizon
-            && position.removed < snapshot.aliases_horizon_for(subscription)
-        {
-            return Err(FellBehindError);
-        }
         // In parts, places of entries count. Changes that are no news to the cohort move them too.
         let from = position.added.min(position.removed);
         let whole = !position.is_start() && !position.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
         let is_timed = profile.ttl != TtlSupport::Unsupported && snapshot.leased > 0;
-        let (refused, past) = (None, None);
-        Ok(Self {
+        Self {
             snapshot,
             type_url,
             index,
@@ -220,20 +201,17 @@ impl<'a> Diff<'a> {
             subscription,
             profile,
             position,
+            owed,
             now,
             is_timed,
             touched,
             limit,
-            refused,
-            past,
             changed,
-        })
+        }
     }
 
-    pub(super) fn run(mut self, owed: &'a OwedItems) -> Update {
-        self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
-        self.past = Some(&owed.past).filter(|past| !past.is_empty());
-        let update = self.compute(owed);
+    pub(super) fn run(mut self) -> Update {
+        let update = self.compute();
         // The change log may lag behind the snapshot: a part would move the client past unsent changes.
         let is_listed = update.to <= self.touched;
         if self.changed.is_none() || (is_listed && (update.additions || update.removals)) {
@@ -241,20 +219,20 @@ impl<'a> Diff<'a> {
         }
         // Only the snapshot can say that there is nothing up to the newest state.
         self.changed = None;
-        self.compute(owed)
+        self.compute()
     }
 
-    fn compute(&self, owed: &OwedItems) -> Update {
+    fn compute(&self) -> Update {
         let mut update = self.blank();
         let full_state = self.profile.is_full_state(self.type_url.kind());
         if full_state {
-            self.full_state(&mut update, owed);
+            self.full_state(&mut update);
         } else if self.is_whole_set()
             && (self.position.is_start() || matches!(self.position.part, Part::Members { .. }))
         {
             self.members(&mut update);
         } else {
-            self.changes(&mut update, owed);
+            self.changes(&mut update);
         }
         if self.profile.protocol == Protocol::Sotw && !full_state {
             // Outside full-state types, state of the world cannot express removals (R-SotW-19).
@@ -270,14 +248,14 @@ impl<'a> Diff<'a> {
             update.removals |= !update.removed.is_empty();
         }
         if self.subscription.locators().is_some() && self.profile.protocol == Protocol::Delta {
-            self.remember_variants(&mut update, owed);
+            self.remember_variants(&mut update);
         }
         self.write_own_encodings(&mut update);
         update
     }
 
     /// Records the variants that a client may hold of the update's names, to be removed later.
-    fn remember_variants(&self, update: &mut Update, owed: &OwedItems) {
+    fn remember_variants(&self, update: &mut Update) {
         let sent = update.resources.iter().map(|resource| (resource.name(), Some(resource.constraints())));
         let gone = update.absent.iter().chain(&update.removed).map(|name| (name, None));
         let mut all = BTreeMap::new();
@@ -286,7 +264,7 @@ impl<'a> Diff<'a> {
             if !past.is_empty() {
                 all.insert(name.clone(), past);
             }
-            if owed.past.contains_key(name) {
+            if self.owed.past.contains_key(name) {
                 update.owed.past.insert(name.clone(), Vec::new());
             }
         }

@@ -189,18 +189,6 @@ impl Position {
             Part::Start | Part::Whole | Part::Members { .. } | Part::Names { .. } => self.added,
         }
     }
-
-    /// Position after an update that leads to `to`, and into the part `next` (see [`Update`](super::Update)); removals stay.
-    pub(super) fn after(&self, next: Option<&Part>, to: Generation) -> Self {
-        let (added, part) = match next {
-            None => (to, self.part.clone()),
-            Some(names @ Part::Names { .. }) => (self.added, names.clone()),
-            Some(Part::Start | Part::Whole | Part::Changes { .. } | Part::Members { .. }) => {
-                (to, Part::Whole)
-            }
-        };
-        Self { added, part, ..self.clone() }
-    }
 }
 
 /// Part of an update that a response carries (R-ADS-03).

@@ -42,8 +42,8 @@ pub struct Snapshot {
     pub(super) horizon: Generation,
     /// Requested names that are aliases, each after its target's own name.
     pub(super) aliases: OrdSet<(Name, Name)>,
-    /// Targets of some alias are forgotten up to here.
-    pub(super) aliases_horizon: Generation,
+    /// Newest horizon of a collection or an alias.
+    names_horizon: Generation,
     pub(super) completeness: Completeness,
     /// Sum of the digests of all members.
     pub(super) wildcard_digest: u128,
@@ -151,13 +151,17 @@ impl Snapshot {
             .chain(listed.map(|entry| entry.as_listed()))
     }
 
-    /// Removed members of its collections are forgotten up to here.
-    pub(super) fn collections_horizon(&self, subscription: &Subscription) -> Generation {
-        let horizon = |(name, _): (&Name, _)| match self.get(name.as_str())?.named() {
+    /// Whether removals after `since` are forgotten that clients of this subscription need.
+    pub(super) fn has_forgotten(&self, subscription: &Subscription, since: Generation) -> bool {
+        let horizon = |name: &Name| match self.get(name.as_str())?.named() {
             Named::Collection { horizon, .. } => Some(*horizon),
+            Named::Alias(alias) => Some(alias.horizon),
             _ => None,
         };
-        subscription.collections().filter_map(horizon).max().unwrap_or_default()
+        let names = || subscription.names().iter().filter_map(horizon);
+        let is_behind = (subscription.wildcard && since < self.horizon)
+            || (since < self.names_horizon && names().any(|horizon| since < horizon));
+        since != Generation::ZERO && is_behind
     }
 
     pub fn members(&self) -> impl Iterator<Item = &Arc<Resource>> {
@@ -272,15 +276,6 @@ impl Snapshot {
         let visible =
             self.get(own).and_then(|entry| Some(subscription.visible_state(entry)?.existing()?.name()));
         visible.is_some_and(|name| name.as_str() == own)
-    }
-
-    /// Targets of its aliases are forgotten up to here.
-    pub(super) fn aliases_horizon_for(&self, subscription: &Subscription) -> Generation {
-        let horizon = |name: &Name| match self.get(name.as_str())?.named() {
-            Named::Alias(alias) => Some(alias.horizon),
-            _ => None,
-        };
-        subscription.names().iter().filter_map(horizon).max().unwrap_or_default()
     }
 
     /// Names to report to a subscriber of this collection: members, and names with an error.

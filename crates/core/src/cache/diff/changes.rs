@@ -11,7 +11,7 @@ use super::super::Generation;
 use super::super::entry::{Entry, Named, VisibleState};
 use super::super::position::Part;
 use super::super::subscription::VisibleEntry;
-use super::super::update::{OwedItems, Update};
+use super::super::update::Update;
 use super::{Diff, ErrorEntries, ErrorTiming, News, Order};
 use crate::resource::{Form, Name, Resource};
 
@@ -30,11 +30,11 @@ struct Collected<'s> {
 
 impl Diff<'_> {
     /// Adds the changes since the position, and owed items.
-    pub(super) fn changes(&self, update: &mut Update, owed: &OwedItems) {
+    pub(super) fn changes(&self, update: &mut Update) {
         let order = self.order();
-        let Collected { added, bytes, mut failing, mut removed, absent } = self.collect(update, owed, order);
+        let Collected { added, bytes, mut failing, mut removed, absent } = self.collect(update, order);
         let mut sent: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
-        let (own, is_cut) = self.owed(update, owed, &mut failing, &mut sent);
+        let (own, is_cut) = self.add_owed(update, &mut failing, &mut sent);
         if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
             // Too much for one response: send owed items first, nothing else.
             update.next = None;
@@ -43,7 +43,7 @@ impl Diff<'_> {
                 keep_newest_copy(update, &mut removed);
             }
             self.keep_owed(update, |_| true);
-            self.add_errors(update, failing, owed);
+            self.add_errors(update, failing);
             return;
         }
 
@@ -57,14 +57,14 @@ impl Diff<'_> {
         // Removals come with or after the last part.
         if !update.is_partial() {
             let bytes = bytes + self.add_removals(update, removed, bytes);
-            self.add_owed_removals(update, owed, &mut sent, bytes);
+            self.add_owed_removals(update, &mut sent, bytes);
         }
-        self.release_held(update, owed);
-        self.add_errors(update, failing, owed);
+        self.release_held(update);
+        self.add_errors(update, failing);
     }
 
     /// Collects changed entries until there is more than fits. Content that the client holds is no news.
-    fn collect(&self, update: &mut Update, owed: &OwedItems, order: Order) -> Collected<'_> {
+    fn collect(&self, update: &mut Update, order: Order) -> Collected<'_> {
         let floor = self.position.floor();
         let (mut all, mut lost) = (Collected::default(), BTreeMap::new());
         let (mut has_news, mut is_full) = (false, false);
@@ -73,7 +73,7 @@ impl Diff<'_> {
             let is_passed = self.position.has_passed(entry.name().as_str());
             let news = self.news(entry, &visible).filter(|_| !is_passed);
             let (held, news) = news.map_or((None, None), |news| match visible.state {
-                VisibleState::Present(resource) if self.is_held(entry, resource, owed) => (Some(news), None),
+                VisibleState::Present(resource) if self.is_held(entry, resource) => (Some(news), None),
                 _ => (None, Some(news)),
             });
             if let Some(held) = held {
@@ -101,7 +101,7 @@ impl Diff<'_> {
             if let Some(news) = news {
                 if let VisibleState::Present(_) = visible.state {
                     has_news |= visible.changed > floor;
-                    self.add_heartbeat(update, entry, &visible, owed);
+                    self.add_heartbeat(update, entry, &visible);
                 } else {
                     has_news = true;
                 }
@@ -124,7 +124,7 @@ impl Diff<'_> {
                     has_news = true;
                     if self.is_seen_by_alias(entry.name()) {
                         // Still visible under another name.
-                    } else if self.position.is_start() && !owed.gone.contains(entry.name()) {
+                    } else if self.position.is_start() && !self.owed.gone.contains(entry.name()) {
                         absent.push(entry.name().clone());
                     } else {
                         removed.push((visible.changed, entry.name().clone()));
@@ -154,8 +154,8 @@ impl Diff<'_> {
     }
 
     /// Whether the client holds this content, and is owed no copy.
-    fn is_held(&self, entry: &Entry, resource: &Resource, owed: &OwedItems) -> bool {
-        let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
+    fn is_held(&self, entry: &Entry, resource: &Resource) -> bool {
+        let held = self.owed.held.get(entry.name()).filter(|_| !self.owed.names.contains(entry.name()));
         held.is_some_and(|held| held.same_content(resource)) && !self.is_sent_anyway(entry)
     }
 
@@ -227,16 +227,17 @@ impl Diff<'_> {
 
     /// Releases variants held with other parameters: those sent now, and after a complete answer all with known
     /// names. Changes behind a run through names come again.
-    fn release_held(&self, update: &mut Update, owed: &OwedItems) {
+    fn release_held(&self, update: &mut Update) {
         let is_over = |name: &Name| {
             let entry = self.snapshot.get(name.as_str());
             let changed = entry.and_then(|entry| self.visible_entry(entry)).map(|visible| visible.changed);
             !matches!(self.snapshot.by_name(name.as_str()), VisibleState::Unknown)
                 && self.position.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
         };
-        let sent = update.resources.iter().filter_map(|resource| owed.held.get_key_value(resource.name()));
+        let sent =
+            update.resources.iter().filter_map(|resource| self.owed.held.get_key_value(resource.name()));
         let is_cut = update.is_partial() || update.removed_to.is_some();
-        let known = owed.held.iter().filter(|(name, _)| !is_cut && is_over(name));
+        let known = self.owed.held.iter().filter(|(name, _)| !is_cut && is_over(name));
         let over: Vec<_> = sent.chain(known).map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
         update.owed.held.extend(over);
     }
@@ -287,14 +288,8 @@ impl Diff<'_> {
         sent
     }
 
-    fn add_owed_removals(
-        &self,
-        update: &mut Update,
-        owed: &OwedItems,
-        sent: &mut HashSet<Name>,
-        mut bytes: usize,
-    ) {
-        for name in &owed.gone {
+    fn add_owed_removals(&self, update: &mut Update, sent: &mut HashSet<Name>, mut bytes: usize) {
+        for name in &self.owed.gone {
             if bytes >= self.limit {
                 return;
             }
@@ -318,21 +313,20 @@ impl Diff<'_> {
 
     /// Adds owed items that are no news. Returns their bytes, and whether some are left. `sent`: names removed
     /// so far, a set because requests have many names.
-    fn owed<'s>(
+    fn add_owed<'s>(
         &'s self,
         update: &mut Update,
-        owed: &OwedItems,
         failing: &mut ErrorEntries<'s>,
         sent: &mut HashSet<Name>,
     ) -> (usize, bool) {
-        if owed.is_empty() {
+        if self.owed.is_empty() {
             return (0, false);
         }
         let is_added = |entry: &Entry| {
             self.visible_entry(entry).is_some_and(|visible| self.news(entry, &visible).is_some())
         };
         let mut bytes = 0;
-        for name in &owed.names {
+        for name in &self.owed.names {
             if bytes >= self.limit {
                 return (bytes, true);
             }

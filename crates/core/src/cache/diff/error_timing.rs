@@ -7,11 +7,12 @@ use foldhash::{HashSet, HashSetExt};
 use super::super::Generation;
 use super::super::entry::{Entry, VisibleState};
 use super::super::origin_error::{UpdateErrors, error_size};
-use super::super::position::Part;
+use super::super::position::Class;
 use super::super::subscription::VisibleEntry;
-use super::super::update::{OwedItems, Update};
+use super::super::update::Update;
 use super::{Diff, ErrorEntries, ErrorTiming};
 use crate::resource::Name;
+
 const MAX_ERRORS: usize = 1000;
 
 impl Diff<'_> {
@@ -47,27 +48,23 @@ impl Diff<'_> {
     }
 
     /// Adds errors to an update that is otherwise finished.
-    pub(super) fn add_errors<'s>(
-        &'s self,
-        update: &mut Update,
-        mut failing: ErrorEntries<'s>,
-        owed: &OwedItems,
-    ) {
-        if failing.is_empty() && owed.errors.is_empty() {
+    pub(super) fn add_errors<'s>(&'s self, update: &mut Update, mut failing: ErrorEntries<'s>) {
+        if failing.is_empty() && self.owed.errors.is_empty() {
             return;
         }
-        let entries = owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
+        let entries = self.owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
         failing.extend(entries.map(|entry| (entry, ErrorTiming::Now, true)));
         // Errors of resources in a later part come with that part.
         let partial = update.is_partial();
         let is_cut = partial || self.position.reach().is_some();
-        let left = self.position.after(update.next.as_ref(), update.to);
-        let floor = if let Some(Part::Changes { floor }) = update.next { floor } else { left.floor() };
+        let mut left = self.position.clone();
+        update.advance(&mut left, Class::Additions);
         // Whether a later part sends the error: as news, behind the body, or with its removal.
         let is_sent_later = |entry: &Entry, timing| {
             let Some(visible) = self.visible_entry(entry) else { return false };
-            let is_news =
-                |at: Generation| at > floor && !left.was_sent(entry.name().as_str(), at, entry.position());
+            let is_news = |at: Generation| {
+                at > left.floor() && !left.was_sent(entry.name().as_str(), at, entry.position())
+            };
             let goes_along =
                 matches!(visible.state, VisibleState::Present(_)) || timing == ErrorTiming::WithRemoval;
             let follows = goes_along && is_news(visible.changed);
@@ -127,7 +124,7 @@ impl Diff<'_> {
         }
         update.additions |= !errors.sent.is_empty();
         update.removals |= !errors.lost.is_empty();
-        update.owed.errors.clone_from(&owed.errors);
+        update.owed.errors.clone_from(&self.owed.errors);
         update.errors = Some(Box::new(errors));
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::super::cohort::Tally;
 use super::super::entry::VisibleState;
-use super::super::update::{OwedItems, Update};
+use super::super::update::Update;
 use super::{Diff, ErrorEntries};
 use crate::resource::{Name, Resource};
 
 impl Diff<'_> {
     /// Fills in everything that the client may see, and whether any is news.
-    pub(super) fn full_state(&self, update: &mut Update, owed: &OwedItems) {
+    pub(super) fn full_state(&self, update: &mut Update) {
         let mut has_news = false;
         let mut failing = ErrorEntries::new();
         self.for_each_candidate(self.order(), |entry, visible| {
@@ -27,8 +27,7 @@ impl Diff<'_> {
                 {
                     update.additions = true;
                     has_news |= visible.changed > self.position.added;
-                    let is_changed =
-                        !self.position.is_start() && !self.is_only_renewed(entry, &visible, owed);
+                    let is_changed = !self.position.is_start() && !self.is_only_renewed(entry, &visible);
                     if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                         update.endpoints.push(service.clone());
                     }
@@ -87,14 +86,13 @@ impl Diff<'_> {
             update.resources.extend(self.explicit().cloned());
         }
         update.digest = self.effective_digest();
-        self.add_errors(update, failing, owed);
+        self.add_errors(update, failing);
     }
 
     /// Resource in a full state; a denied one only for clients that had it before.
     pub(super) fn shown<'s>(&self, seen: VisibleState<'s>) -> Option<&'s Arc<Resource>> {
-        let is_refused = |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
         match seen {
-            VisibleState::Denied(resource) if is_refused(resource.name()) => None,
+            VisibleState::Denied(resource) if self.owed.refused.contains_key(resource.name()) => None,
             _ => seen.present(),
         }
     }
@@ -107,7 +105,7 @@ impl Diff<'_> {
     pub(super) fn effective_digest(&self) -> u128 {
         // A resource with several names counts once, one withheld from this client not at all.
         let is_kept = Tally::has_digest(self.subscription, self.profile);
-        if is_kept && !self.snapshot.has_aliases() && self.refused.is_none() {
+        if is_kept && !self.snapshot.has_aliases() && self.owed.refused.is_empty() {
             return self.cohort.tally(&self.snapshot).digest;
         }
         let members = if self.subscription.wildcard { self.snapshot.wildcard_digest } else { 0 };

@@ -6,7 +6,7 @@ use super::super::Generation;
 use super::super::entry::{Entry, VisibleState};
 use super::super::segments::Segment;
 use super::super::subscription::{Protocol, TtlSupport, VisibleEntry};
-use super::super::update::{Element, OwedItems, Update};
+use super::super::update::{Element, Update};
 use super::{Diff, News};
 use crate::resource::{Constraints, Name, NameForm, Resource, resource_name, wire};
 
@@ -26,35 +26,24 @@ impl Diff<'_> {
     }
 
     /// Whether only the TTL of an entry was renewed, and the client surely holds the body (R-TTL-03).
-    pub(super) fn is_only_renewed(
-        &self,
-        entry: &Entry,
-        visible: &VisibleEntry<'_>,
-        owed: &OwedItems,
-    ) -> bool {
+    pub(super) fn is_only_renewed(&self, entry: &Entry, visible: &VisibleEntry<'_>) -> bool {
         // Within a run through changes, only earlier ones are certainly held.
         let sent = self.position.floor();
-        if !self.is_timed || visible.changed > sent || owed.names.contains(entry.name()) {
+        if !self.is_timed || visible.changed > sent || self.owed.names.contains(entry.name()) {
             return false;
         }
         let history = self.subscription.history(entry);
-        history.is_some_and(|history| history.is_held(sent, owed.doubt, self.now))
+        history.is_some_and(|history| history.is_held(sent, self.owed.doubt, self.now))
     }
 
     /// Makes a resource a heartbeat if that suffices and the client understands it; state of the world has none
     /// (R-TTL-05, R-TTL-06).
-    pub(super) fn add_heartbeat(
-        &self,
-        update: &mut Update,
-        entry: &Entry,
-        visible: &VisibleEntry<'_>,
-        owed: &OwedItems,
-    ) {
+    pub(super) fn add_heartbeat(&self, update: &mut Update, entry: &Entry, visible: &VisibleEntry<'_>) {
         let is_understood =
             self.profile.protocol == Protocol::Delta && self.profile.ttl == TtlSupport::Heartbeats;
         if let VisibleState::Present(resource) = visible.state
             && is_understood
-            && self.is_only_renewed(entry, visible, owed)
+            && self.is_only_renewed(entry, visible)
         {
             let lease = self.subscription.history(entry).and_then(|history| history.lease());
             let ttl = lease.map(|lease| lease.remaining_ttl(self.now));
@@ -165,7 +154,7 @@ impl Diff<'_> {
         name: &Name,
         is: Option<Option<&Constraints>>,
     ) -> Vec<Option<Constraints>> {
-        let earlier = self.past.and_then(|past| past.get(name)).into_iter().flatten().cloned();
+        let earlier = self.owed.past.get(name).into_iter().flatten().cloned();
         let mut past: Vec<_> = self.snapshot.variants(name.as_str()).chain(earlier).collect();
         past.sort_unstable();
         past.dedup();

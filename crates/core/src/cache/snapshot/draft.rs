@@ -282,7 +282,7 @@ impl<'a> Draft<'a> {
             if named {
                 new.named_changed = stamp;
                 let horizon = new.remember(old.as_deref(), stamp);
-                self.snapshot.aliases_horizon = self.snapshot.aliases_horizon.max(horizon);
+                self.snapshot.names_horizon = self.snapshot.names_horizon.max(horizon);
             }
             if resend_endpoints {
                 new.set_resent(stamp);
@@ -366,6 +366,7 @@ impl<'a> Draft<'a> {
         let mut new = Entry::clone(&old);
         if let Named::Collection { horizon, .. } = &mut new.named {
             *horizon = gone.named_changed.max(*horizon);
+            self.snapshot.names_horizon = self.snapshot.names_horizon.max(*horizon);
             self.store(Some(old), new);
         }
     }
