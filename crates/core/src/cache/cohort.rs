@@ -3,10 +3,9 @@
 //! Owns the mark and the log of a cohort, and totals over its names. The first tally visits each name; each change adds its
 //! difference.
 //!
-//! Invariant: a tally belongs exactly to its reader's snapshot. The writer records a change before publication,
-//! so readers of the older snapshot find the older tally.
+//! Invariant: a tally belongs exactly to its reader's snapshot. The writer records a change before publication;
+//! until then readers of the older snapshot count for themselves.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -54,6 +53,7 @@ impl WakeHandle {
 }
 
 /// Clients of one type with equal subscription, profile and role.
+#[derive(Debug)]
 pub struct Cohort {
     pub(super) id: u64,
     pub(super) subscription: Subscription,
@@ -76,7 +76,20 @@ pub struct Cohort {
 #[derive(Debug)]
 struct CohortLog {
     change_log: ChangeLog,
-    tallies: Tallies,
+    /// Newest recorded change.
+    recorded: Generation,
+    /// Valid from `recorded` on.
+    tally: Option<Tally>,
+}
+
+impl CohortLog {
+    const fn starting(now: Generation) -> Self {
+        Self { change_log: ChangeLog::starting(now), recorded: now, tally: None }
+    }
+
+    fn tally_at(&self, generation: Generation) -> Option<Tally> {
+        self.tally.filter(|_| generation >= self.recorded)
+    }
 }
 
 impl Cohort {
@@ -99,7 +112,7 @@ impl Cohort {
             members: Mutex::new(Slab::with_capacity(1)),
             update_cache: Mutex::default(),
             set_state: Mutex::default(),
-            log: Mutex::new(CohortLog { change_log: ChangeLog::starting(now), tallies: Tallies::default() }),
+            log: Mutex::new(CohortLog::starting(now)),
         }
     }
 
@@ -107,9 +120,7 @@ impl Cohort {
     pub(super) fn begin(&self, now: Generation) {
         self.mark.store(Mark::starting(now).to_word(), Ordering::Release);
         self.changed.store(now.get(), Ordering::Release);
-        let mut log = self.log.lock();
-        log.change_log = ChangeLog::starting(now);
-        log.tallies.restart(now);
+        *self.log.lock() = CohortLog::starting(now);
     }
 
     /// Marks it; `is_change` if resources changed. Returns whether this generation is new.
@@ -128,7 +139,11 @@ impl Cohort {
         if !self.subscription.wildcard {
             log.change_log.record(generation, &touch.name);
         }
-        log.tallies.record(generation, &self.subscription, self.profile, touch);
+        let one = |entry| Tally::of_one(&self.subscription, self.profile, &touch.name, entry);
+        if let Some(tally) = &mut log.tally {
+            *tally = tally.plus(one(touch.is.as_deref())).minus(one(touch.was.as_deref()));
+        }
+        log.recorded = generation;
     }
 
     pub const fn subscription(&self) -> &Subscription {
@@ -200,11 +215,14 @@ impl Cohort {
     /// Tally of its names in one state: computed once, then updated with each change.
     pub(super) fn tally(&self, snapshot: &Snapshot) -> Tally {
         let generation = snapshot.generation();
-        if let Some(tally) = self.log.lock().tallies.at(generation) {
+        if let Some(tally) = self.log.lock().tally_at(generation) {
             return tally;
         }
         let tally = Tally::of(snapshot, &self.subscription, self.profile);
-        self.log.lock().tallies.set(generation, tally);
+        let mut log = self.log.lock();
+        if generation >= log.recorded {
+            log.tally = Some(tally);
+        }
         tally
     }
 
@@ -217,7 +235,7 @@ impl Cohort {
         removed: impl Iterator<Item = &'a Name>,
         added: impl Iterator<Item = &'a Name>,
     ) {
-        let Some(tally) = other.log.lock().tallies.at(snapshot.generation()) else { return };
+        let Some(tally) = other.log.lock().tally_at(snapshot.generation()) else { return };
         let has_digest = |cohort: &Self| Tally::has_digest(&cohort.subscription, cohort.profile);
         if has_digest(self) != has_digest(other) {
             return;
@@ -225,7 +243,7 @@ impl Cohort {
         let added = Tally::of_some(snapshot, &self.subscription, self.profile, added);
         let removed = Tally::of_some(snapshot, &other.subscription, other.profile, removed);
         let tally = tally.plus(added).minus(removed);
-        self.log.lock().tallies = Tallies::starting(snapshot.generation(), Some(tally));
+        self.log.lock().tally = Some(tally);
     }
 
     /// Takes over the change log of a cohort with other names. Added names count as changed now.
@@ -263,16 +281,6 @@ impl Cohort {
         let handles: SmallVec<[Arc<WakeHandle>; 8]> =
             self.members.lock().iter().map(|(_, wake_handle)| Arc::clone(wake_handle)).collect();
         handles.iter().for_each(|wake_handle| wake_handle.wake());
-    }
-}
-
-impl fmt::Debug for Cohort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cohort")
-            .field("subscription", &self.subscription)
-            .field("dialect", &self.profile)
-            .field("touched", &self.touched())
-            .finish_non_exhaustive()
     }
 }
 
@@ -381,58 +389,6 @@ impl Tally {
 
     const fn minus(self, part: Self) -> Self {
         Self { unknown: self.unknown - part.unknown, digest: self.digest.wrapping_sub(part.digest) }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Tallies {
-    /// Newest recorded change. `now` is valid from there on.
-    recorded: Generation,
-    now: Option<Tally>,
-    /// Valid from this generation until `recorded`.
-    before: Option<(Generation, Tally)>,
-}
-
-impl Tallies {
-    /// Tallies of a cohort derived from another, at a state with all recorded changes.
-    pub(super) const fn starting(now: Generation, tally: Option<Tally>) -> Self {
-        Self { recorded: now, now: tally, before: None }
-    }
-
-    /// Drops all tallies, which belong to earlier states.
-    pub(super) const fn restart(&mut self, now: Generation) {
-        *self = Self::starting(now, None);
-    }
-
-    pub(super) fn record(
-        &mut self,
-        generation: Generation,
-        subscription: &Subscription,
-        profile: StreamProfile,
-        touch: &Touch,
-    ) {
-        if self.recorded < generation {
-            self.before = self.now.map(|tally| (self.recorded, tally));
-            self.recorded = generation;
-        }
-        if let Some(now) = &mut self.now {
-            let one = |entry| Tally::of_one(subscription, profile, &touch.name, entry);
-            *now = now.plus(one(touch.is.as_deref())).minus(one(touch.was.as_deref()));
-        }
-    }
-
-    pub(super) fn at(&self, generation: Generation) -> Option<Tally> {
-        if generation >= self.recorded {
-            return self.now;
-        }
-        self.before.filter(|(from, _)| *from <= generation).map(|(_, tally)| tally)
-    }
-
-    /// Keeps a tally of this generation unless a change came since.
-    pub(super) fn set(&mut self, generation: Generation, tally: Tally) {
-        if generation >= self.recorded {
-            self.now = Some(tally);
-        }
     }
 }
 
