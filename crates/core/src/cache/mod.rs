@@ -16,6 +16,7 @@
 mod budget;
 mod change;
 mod change_history;
+mod chunks;
 mod cohort;
 mod cohort_index;
 mod demand;

@@ -19,33 +19,15 @@ use foldhash::fast::RandomState;
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
+use super::chunks::{Chunk, Chunks};
 use super::entry::Entry;
 use crate::resource::{Collection, Resource};
 
-/// Most entries of a segment; a larger one is split.
-const SPLIT: usize = 128;
-/// Neighbours with fewer entries together are joined.
-const JOIN: usize = 48;
+/// Neighbours in the table, with their encodings.
+pub(super) type Segment = Chunk<Arc<Encodings>>;
 
-#[derive(Default)]
-pub(super) struct Segment {
-    entries: Vec<Arc<Entry>>,
-    encodings: Arc<Encodings>,
-}
-
-impl fmt::Debug for Segment {
-    /// Without what is encoded: there may be a Secret in it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.entries).finish()
-    }
-}
-
-impl Clone for Segment {
-    /// A copy is made for a change, so it starts without encodings.
-    fn clone(&self) -> Self {
-        Self { entries: self.entries.clone(), ..Self::default() }
-    }
-}
+/// All entries of a type by name.
+pub(super) type Segments = Chunks<Arc<Encodings>>;
 
 impl Segment {
     pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Resource>> + Clone {
@@ -66,43 +48,25 @@ impl Segment {
 
     /// Members as elements of `DeltaDiscoveryResponse.resources`.
     pub(super) fn delta(&self) -> &Bytes {
-        self.encodings.delta(self.members())
+        self.made.delta(self.members())
     }
 
     /// Length of [`delta`](Self::delta), without encoding it.
     pub(super) fn delta_len(&self) -> usize {
         let sum = || self.members().map(|resource| resource.delta_entry().len()).sum();
-        self.encodings.delta_len().unwrap_or_else(sum)
+        self.made.delta_len().unwrap_or_else(sum)
     }
 
     /// Members as elements of `DiscoveryResponse.resources`.
     pub(super) fn sotw(&self) -> &Bytes {
-        self.encodings.sotw(self.members())
+        self.made.sotw(self.members())
     }
-
-    fn forget_encodings(&mut self) {
-        match Arc::get_mut(&mut self.encodings) {
-            Some(own) => *own = Encodings::default(),
-            None => self.encodings = Arc::default(),
-        }
-    }
-}
-
-/// All entries of a type by name. A clone costs a pointer per segment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Segments {
-    list: Vec<Arc<Segment>>,
 }
 
 impl Segments {
     pub(super) fn get(&self, name: &str) -> Option<&Arc<Entry>> {
-        let entries = &self.list.get(self.segment_of(name))?.entries;
-        let at = entries.binary_search_by(|entry| entry.name().as_str().cmp(name)).ok()?;
-        Some(&entries[at])
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.list.iter().flat_map(|segment| &segment.entries)
+        let (at, found) = self.find(|entry| entry.name().as_str().cmp(name));
+        Some(&self.list.get(at)?.entries[found.ok()?])
     }
 
     /// Segments whose last name is after `name`; all for `None`.
@@ -131,73 +95,33 @@ impl Segments {
 
     /// Inserts an entry, or replaces the one of its name.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
-        if self.list.is_empty() {
-            self.list.push(Arc::default());
-        }
-        let at = self.segment_of(entry.name().as_str());
-        let found = self.list[at].entries.binary_search_by(|other| other.name().cmp(entry.name()));
+        let (at, place) = self.find(|other| other.name().cmp(entry.name()));
         let is_same_member = |old: &Entry| match (&old.wild, &entry.wild) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
             (old, new) => old.is_none() && new.is_none(),
         };
-        if let Ok(found) = found
-            && is_same_member(&self.list[at].entries[found])
-        {
-            // Only members are encoded, and they did not change.
-            let encodings = Arc::clone(&self.list[at].encodings);
-            let segment = Arc::make_mut(&mut self.list[at]);
-            segment.entries[found] = entry;
-            segment.encodings = encodings;
-            return;
-        }
-        let segment = Arc::make_mut(&mut self.list[at]);
-        segment.forget_encodings();
-        match found {
-            Ok(found) => segment.entries[found] = entry,
-            Err(place) => segment.entries.insert(place, entry),
-        }
-        if segment.entries.len() > SPLIT {
-            let upper = segment.entries.split_off(SPLIT / 2);
-            segment.entries.shrink_to_fit();
-            self.list.insert(at + 1, Arc::new(Segment { entries: upper, ..Segment::default() }));
+        // Only members are encoded. If they did not change, nor did the encodings.
+        let same = place.is_ok_and(|found| is_same_member(&self.list[at].entries[found]));
+        let encodings = same.then(|| Arc::clone(&self.list[at].made));
+        self.put((at, place), entry);
+        if let Some(encodings) = encodings {
+            Arc::make_mut(&mut self.list[at]).made = encodings;
         }
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        let at = self.segment_of(name);
-        let Some(slot) = self.list.get_mut(at) else { return };
-        let Ok(found) = slot.entries.binary_search_by(|entry| entry.name().as_str().cmp(name)) else {
-            return;
-        };
-        let segment = Arc::make_mut(slot);
-        segment.forget_encodings();
-        segment.entries.remove(found);
-        if segment.entries.is_empty() {
-            self.list.remove(at);
-        } else if let Some(next) = self.list.get(at + 1)
-            && self.list[at].entries.len() + next.entries.len() < JOIN
-        {
-            let next = self.list.remove(at + 1);
-            Arc::make_mut(&mut self.list[at]).entries.extend(next.entries.iter().cloned());
-        }
+        self.take(self.find(|entry| entry.name().as_str().cmp(name)));
     }
 
     /// Shares the encodings of new segments with equal ones of other caches.
     pub(super) fn share(&mut self, interner: &Interner) {
         // Without members there is nothing to encode.
         let is_new =
-            |segment: &Segment| segment.encodings.members.is_empty() && segment.members().next().is_some();
+            |segment: &Segment| segment.made.members.is_empty() && segment.members().next().is_some();
         for slot in self.list.iter_mut().filter(|segment| is_new(segment)) {
             let encodings = Encodings::of(slot.members().cloned().collect());
-            Arc::make_mut(slot).encodings = interner.share_encodings(encodings);
+            Arc::make_mut(slot).made = interner.share_encodings(encodings);
         }
-    }
-
-    /// Segment of a name, present or not.
-    fn segment_of(&self, name: &str) -> usize {
-        self.list
-            .partition_point(|segment| segment.last_name().is_some_and(|last| last < name))
-            .min(self.list.len().saturating_sub(1))
     }
 }
 
@@ -272,7 +196,7 @@ impl<T> Table<T> {
 }
 
 #[derive(Default)]
-struct Encodings {
+pub(super) struct Encodings {
     /// Resources of these encodings if caches share them; else empty.
     members: Box<[Arc<Resource>]>,
     delta: OnceLock<Bytes>,
@@ -347,8 +271,7 @@ mod tests {
                     prop_assert!(rest.contains(&later.as_str()));
                 }
             }
-            prop_assert!(table.list.iter().all(|segment| (1..=SPLIT).contains(&segment.entries.len())));
-        }
+                    }
     }
 
     #[test]

@@ -8,10 +8,10 @@ use imbl::{OrdMap, OrdSet};
 
 mod changes_since;
 mod draft;
-mod timeline;
 
 use super::Generation;
 use super::change::{Completeness, Op, Resend};
+use super::chunks::Timeline;
 use super::entry::{Entry, Named, VisibleState};
 use super::position::Position;
 use super::segments::Segments;
@@ -21,7 +21,6 @@ use super::view_leases::{Lease, LeaseRenewal};
 use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
 
 pub(super) use draft::Draft;
-use timeline::Timeline;
 
 /// Everything that the cache knows of one type at one moment. Readers may hold it for any time; the writer
 /// swaps a pointer to publish the next.

@@ -3,6 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use super::super::Generation;
 use super::super::entry::Entry;
 use super::super::position::Part;
 use super::super::subscription::VisibleEntry;
@@ -22,15 +23,14 @@ impl Diff<'_> {
             Part::Start | Part::Whole | Part::Members { .. } => {}
         }
         let names = self.subscription.names().len();
-        let from = (Bound::Excluded(self.position.added.min(self.position.removed)), Bound::Unbounded);
+        let from = self.position.added.min(self.position.removed);
         // The size of a collection is not known in advance.
         let has_collections = self.subscription.has_collections();
         let is_shorter = || {
             !self.position.is_start()
-                && (has_collections || self.snapshot.log.range(from).nth(names).is_none())
+                && (has_collections || self.snapshot.log.after(from).nth(names).is_none())
         };
-        let few_renewed =
-            || !self.is_timed || has_collections || self.snapshot.renewals.range(from).nth(names).is_none();
+        let few_renewed = || !self.is_timed || has_collections || self.renewals(from).nth(names).is_none();
         match () {
             () if self.subscription.wildcard || (is_shorter() && few_renewed()) => Order::Place,
             () if has_collections => Order::None,
@@ -53,10 +53,8 @@ impl Diff<'_> {
                     Some(visible) => with(entry, visible),
                     None => ControlFlow::Continue(()),
                 };
-                let sent = self.snapshot.log.range((
-                    Bound::Excluded(self.position.removed),
-                    Bound::Included(self.position.added.max(self.position.removed)),
-                ));
+                let last = self.position.added.max(self.position.removed);
+                let sent = self.snapshot.log.between(self.position.removed, last);
                 let sent = sent.filter(|entry| self.place(entry) <= self.position.added);
                 self.news_by_place().chain(sent).try_for_each(&mut visible)
             }
@@ -77,6 +75,10 @@ impl Diff<'_> {
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = done;
     }
 
+    fn renewals(&self, since: Generation) -> impl Iterator<Item = (&Generation, &Arc<Entry>)> {
+        self.snapshot.renewals.range((Bound::Excluded(since), Bound::Unbounded))
+    }
+
     fn with_named<'s>(
         &'s self,
         entry: &'s Arc<Entry>,
@@ -92,9 +94,9 @@ impl Diff<'_> {
 
     /// Entries after the newest added place, in order.
     fn news_by_place(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        let since = || (Bound::Excluded(self.position.added), Bound::Unbounded);
-        let mut changes = self.snapshot.log.range(since()).map(|entry| (entry.position(), entry)).peekable();
-        let renewals = self.is_timed.then(|| self.snapshot.renewals.range(since()));
+        let since = self.position.added;
+        let mut changes = self.snapshot.log.after(since).map(|entry| (entry.position(), entry)).peekable();
+        let renewals = self.is_timed.then(|| self.renewals(since));
         let mut renewals = renewals.into_iter().flatten().map(|(at, entry)| (*at, entry)).peekable();
         let both = std::iter::from_fn(move || match (changes.peek(), renewals.peek()) {
             (Some((change, _)), Some((renewal, _))) if renewal < change => renewals.next(),

@@ -1,7 +1,6 @@
 //! Changes since a generation, for readers that keep a copy of a store.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use super::super::Generation;
@@ -24,13 +23,13 @@ impl Snapshot {
 
     /// Names whose last change is after this generation, and whether each has a resource now.
     pub fn changed_after(&self, since: Generation) -> impl Iterator<Item = (&Name, bool)> {
-        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        let later = self.log.after(since);
         later.map(|entry| (entry.name(), entry.is_member() || entry.by_name().existing().is_some()))
     }
 
     /// Whether any name changed last between these generations, `to` included.
     pub fn has_last_changes(&self, since: Generation, to: Generation) -> bool {
-        since < to && self.log.range((Bound::Excluded(since), Bound::Included(to))).next().is_some()
+        self.log.between(since, to).next().is_some()
     }
 
     /// Whether changes after this generation are news for clients with this subscription.
@@ -44,7 +43,7 @@ impl Snapshot {
             };
             return names.iter().filter_map(changed).any(|changed| changed > since);
         }
-        let mut later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        let mut later = self.log.after(since);
         later.any(|entry| {
             subscription.visible_entry(entry, false).is_some_and(|visible| visible.changed > since)
         })
@@ -52,7 +51,7 @@ impl Snapshot {
 
     /// Members that a client may have been sent after `since`, and that went after its position.
     pub fn withdrawn(&self, since: Generation, position: &Position) -> impl Iterator<Item = &Name> {
-        let later = self.log.range((Bound::Excluded(position.added), Bound::Unbounded));
+        let later = self.log.after(position.added);
         let came = move |entry: &&Arc<Entry>| {
             since < entry.wild_since
                 && entry.wild_since <= position.newest_state
@@ -68,7 +67,7 @@ impl Snapshot {
         subscription: &'a Subscription,
         position: &'a Position,
     ) -> impl Iterator<Item = &'a Name> {
-        let later = self.log.range((Bound::Excluded(position.removed), Bound::Unbounded));
+        let later = self.log.after(position.removed);
         let is_new = |entry: &&Arc<Entry>| {
             let visible = subscription.visible_entry(entry, false);
             visible.is_some_and(|visible| {
@@ -85,7 +84,7 @@ impl Snapshot {
 
     /// Names to send aggregated clients again since then (R-ADS-05).
     pub fn resent_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
-        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        let later = self.log.after(since);
         later.filter(move |entry| entry.resent_at() > since).map(|entry| entry.name())
     }
 
@@ -98,17 +97,16 @@ impl Snapshot {
         to: Generation,
     ) -> impl Iterator<Item = &'a Name> {
         const LOOKED_AT: usize = 10_000;
-        let range = (from < to).then_some((Bound::Excluded(from), Bound::Included(to)));
         let names = subscription.names();
         // Each change has a generation: take the shorter way.
         let is_named = !subscription.wildcard && !subscription.has_collections();
         let by_name = is_named && (names.len() as u64) < to.get().saturating_sub(from.get());
-        let (named, range) = if by_name { (names, None) } else { (&[][..], range) };
+        let named = if by_name { names } else { &[] };
         let named = named.iter().filter_map(move |name| {
             let position = self.get(name.as_str())?.position();
             (from < position && position <= to).then_some(name)
         });
-        let entries = range.into_iter().flat_map(|range| self.log.range(range));
+        let entries = (!by_name).then(|| self.log.between(from, to)).into_iter().flatten();
         let entries = entries.take(if is_named { usize::MAX } else { LOOKED_AT });
         named.chain(
             entries.filter(|entry| subscription.visible_state(entry).is_some()).map(|entry| entry.name()),

@@ -2,7 +2,6 @@
 //!
 //! Owns the effect of each change on the entries, and whom it concerns.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -343,7 +342,7 @@ impl<'a> Draft<'a> {
     /// it, however large.
     fn drop_tombstones(&mut self, keep: usize) {
         let surplus = self.snapshot.tombstones - keep;
-        let before = self.snapshot.log.range((Bound::Unbounded, Bound::Included(self.from)));
+        let before = self.snapshot.log.between(Generation::ZERO, self.from);
         let oldest: Vec<_> = before.filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
         for entry in oldest {
             // Forgetting a name moves its place, but wildcard clients need no update for it.
