@@ -90,12 +90,9 @@ impl ResourceFacts {
 }
 
 /// Changes of one publication to one store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct StoreChanges<'a> {
-    pub(super) cache: u64,
-    pub(super) type_url: &'a TypeUrl,
-    pub(super) track: Track,
-    pub(super) parameters: &'a Parameters,
+    pub(super) store: StoreKey,
     pub(super) touched: &'a [Touch],
     pub(super) was_known: bool,
     /// Names that the relay unsubscribed: it does not know whether they still exist.
@@ -104,11 +101,11 @@ pub(super) struct StoreChanges<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct StoreKey {
-    cache: u64,
-    type_url: TypeUrl,
-    track: Track,
-    parameters: Parameters,
+pub(super) struct StoreKey {
+    pub(super) cache: u64,
+    pub(super) type_url: TypeUrl,
+    pub(super) track: Track,
+    pub(super) parameters: Parameters,
 }
 
 #[derive(Debug)]
@@ -240,13 +237,11 @@ impl History {
         found.take(max).collect()
     }
 
-    pub(super) fn record(&self, changed: StoreChanges<'_>, now: Instant) {
-        let StoreChanges { cache, type_url, track, parameters, .. } = changed;
-        let key = StoreKey { cache, type_url: type_url.clone(), track, parameters: parameters.clone() };
+    pub(super) fn record(&self, changed: &StoreChanges<'_>, now: Instant) {
         let mut table = self.table.lock();
-        let known = table.stores.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+        let known = table.stores.get_key_value(&changed.store).map(|(known, _)| Arc::clone(known));
         let key = known.unwrap_or_else(|| {
-            let (key, lines) = (Arc::new(key), HashMap::default());
+            let (key, lines) = (Arc::new(changed.store.clone()), HashMap::default());
             table.stores.insert(Arc::clone(&key), StoreRecords { lines, known_since: now });
             key
         });
@@ -255,7 +250,7 @@ impl History {
                 table.stores.get_mut(&key).and_then(|of| of.lines.get_mut(&touch.name)?.records.last_mut());
             let last = last.map(|record| &mut record.change);
             let is_new = last.is_none();
-            if let Some(change) = self.change(&changed, touch, last, now) {
+            if let Some(change) = self.change(changed, touch, last, now) {
                 let present = touch.was.as_deref().filter(|_| is_new).and_then(ResourceChange::present);
                 present.into_iter().for_each(|present| table.push(&key, &touch.name, present));
                 table.push(&key, &touch.name, change);
@@ -297,9 +292,10 @@ impl History {
                 return None;
             }
         }
+        let type_url = &changed.store.type_url;
         let may_hold = |was: &Arc<Resource>| {
             let is_small = was.delta_entry().len() as u64 <= self.limit / BODY_SHARE;
-            is_small && !changed.type_url.is_secret() && was.may_be_kept(changed.type_url)
+            is_small && !type_url.is_secret() && was.may_be_kept(type_url)
         };
         Some(ResourceChange {
             generation: touch.is.as_deref().map_or(changed.generation, Entry::changed),

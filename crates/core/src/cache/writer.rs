@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use foldhash::HashSet;
 
 use super::change::{Change, Completeness, Op};
-use super::change_history::StoreChanges;
+use super::change_history::{self, StoreChanges};
 use super::entry::{Entry, Named};
 use super::parameter_view::{ParameterView, Track};
 use super::rollout::{Moment, Move, Reach, Steps, StoreKey, Stores};
@@ -374,19 +374,11 @@ impl Writer {
         };
         cohort_index::wake(&cohorts);
         if let Some((history, parameters)) = recorded {
-            let (cache, type_url) = (self.cache.number(), &of.type_url);
+            let (cache, type_url, parameters) =
+                (self.cache.number(), of.type_url.clone(), parameters.clone());
+            let store = change_history::StoreKey { cache, type_url, track, parameters };
             let (touched, was_known, forgotten) = (&*touched, before.wildcard_known(), &forgotten);
-            let changed = StoreChanges {
-                cache,
-                type_url,
-                track,
-                parameters,
-                touched,
-                was_known,
-                forgotten,
-                generation,
-            };
-            history.record(changed, now);
+            history.record(&StoreChanges { store, touched, was_known, forgotten, generation }, now);
         }
         endpoints
     }
