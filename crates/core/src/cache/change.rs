@@ -91,12 +91,8 @@ impl Op {
             | Self::Renew { view, .. }
             | Self::Remove { view, .. }
             | Self::Forget { view, .. } => *view,
-            Self::LeaveCollection { .. }
-            | Self::Complete { .. }
-            | Self::Fail { .. }
-            | Self::Alias { .. }
-            | Self::Drop { .. }
-            | Self::ResendEndpoints { .. } => View::Named,
+            // Only names are aliases or collections, fail, or lack a body.
+            _ => View::Named,
         }
     }
 

@@ -83,12 +83,7 @@ impl<'a> VisibleState<'a> {
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) => Some(resource),
-            Self::Absent
-            | Self::Unknown
-            | Self::Collection
-            | Self::Failed
-            | Self::Dropped(_)
-            | Self::Unresolved(_) => None,
+            _ => None,
         }
     }
 
@@ -96,7 +91,7 @@ impl<'a> VisibleState<'a> {
     pub const fn existing(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) | Self::Dropped(resource) => Some(resource),
-            Self::Absent | Self::Unknown | Self::Collection | Self::Failed | Self::Unresolved(_) => None,
+            _ => None,
         }
     }
 }
@@ -185,7 +180,7 @@ impl Entry {
         match &self.named {
             Named::Present(by_name) => self.named = Named::of_member(content_digest(by_name), &body),
             Named::Superseded(by_name) => self.named = Named::of_member(*by_name, &body),
-            Named::Unknown | Named::Absent | Named::Gone | Named::Collection { .. } | Named::Alias(_) => {}
+            _ => {}
         }
         self.wild = Some(body);
     }
@@ -251,7 +246,7 @@ impl Entry {
         let is_gone = match &self.named {
             Named::Absent | Named::Gone => true,
             Named::Alias(alias) => alias.now().is_none(),
-            Named::Unknown | Named::Present(_) | Named::Superseded(_) | Named::Collection { .. } => false,
+            _ => false,
         };
         if !(is_gone && self.failure().is_some_and(OriginError::is_not_found)) {
             self.set_failed(None);
@@ -450,11 +445,7 @@ impl Entry {
         match &self.named {
             Named::Present(resource) => Some(resource),
             Named::Alias(alias) => alias.now(),
-            Named::Unknown
-            | Named::Superseded(_)
-            | Named::Absent
-            | Named::Gone
-            | Named::Collection { .. } => None,
+            _ => None,
         }
     }
 

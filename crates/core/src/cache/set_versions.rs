@@ -23,7 +23,7 @@ use super::subscription::Subscription;
 use crate::resource::{Resource, TypeUrl};
 
 /// Version of a subscription and all that it sees: `version_info` of REST-JSON.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SetVersion(u128);
 
 impl SetVersion {
@@ -65,12 +65,6 @@ impl SetVersion {
 impl fmt::Display for SetVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for SetVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

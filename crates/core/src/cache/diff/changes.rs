@@ -131,14 +131,7 @@ impl Diff<'_> {
                     }
                 }
                 // A denied resource stays with its holders and is sent to nobody else (R-Err-06).
-                VisibleState::Present(_)
-                | VisibleState::Denied(_)
-                | VisibleState::Unresolved(_)
-                | VisibleState::Dropped(_)
-                | VisibleState::Absent
-                | VisibleState::Unknown
-                | VisibleState::Failed
-                | VisibleState::Collection => {}
+                _ => {}
             }
             ControlFlow::Continue(())
         });
@@ -373,12 +366,7 @@ impl Diff<'_> {
                 }
                 // An unknown name is sent as a change once known. Members of a collection are owed by
                 // themselves.
-                VisibleState::Absent
-                | VisibleState::Unknown
-                | VisibleState::Collection
-                | VisibleState::Failed
-                | VisibleState::Denied(_)
-                | VisibleState::Unresolved(_) => {}
+                _ => {}
             }
             update.owed.names.insert(name.clone());
         }

@@ -47,14 +47,7 @@ impl Diff<'_> {
                         update.endpoints.extend(service.cloned());
                     }
                 }
-                VisibleState::Present(_)
-                | VisibleState::Denied(_)
-                | VisibleState::Absent
-                | VisibleState::Unknown
-                | VisibleState::Failed
-                | VisibleState::Dropped(_)
-                | VisibleState::Unresolved(_)
-                | VisibleState::Collection => return ControlFlow::Continue(()),
+                _ => return ControlFlow::Continue(()),
             }
             update.to = update.to.max(changed);
             ControlFlow::Continue(())

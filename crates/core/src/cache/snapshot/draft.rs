@@ -92,13 +92,7 @@ impl<'a> Draft<'a> {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
             Op::LeaveCollection { .. } => Some(View::Named),
             Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
-            Op::Set { .. }
-            | Op::Alias { .. }
-            | Op::Renew { .. }
-            | Op::Drop { .. }
-            | Op::Complete { .. }
-            | Op::Fail { .. }
-            | Op::ResendEndpoints { .. } => None,
+            _ => None,
         };
         let (resent, resend_endpoints) = self.edit(&mut new, op);
         if let Some(view) = ended {
