@@ -73,14 +73,14 @@ impl OwedItems {
 
 #[derive(Debug)]
 pub struct Update {
-    pub(super) to: Generation,
+    pub to: Generation,
     pub(super) newest_state: Generation,
     /// Cohort changes up to `to`; `None` if `to` is between two marks.
     pub(super) changes: Option<ChangeCount>,
     /// Part to which it leads; `None` if it has only owed items, and the client stays where it is.
     pub(super) next: Option<Part>,
-    /// When its newest generation was made.
-    pub(super) at: Option<Instant>,
+    /// When the cache applied its newest change.
+    pub changed_at: Option<Instant>,
     pub(super) profile: StreamProfile,
     /// The subscription, if resources need its form.
     pub(super) asked: Option<Subscription>,
@@ -88,7 +88,8 @@ pub struct Update {
     pub(super) past: BTreeMap<Name, Vec<Option<Constraints>>>,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
-    pub(super) version: Arc<str>,
+    /// Version of the control plane as of this update; empty for none.
+    pub system_version: Arc<str>,
     pub(super) control_plane: Arc<str>,
     /// The body: everything in a full state, else the news.
     pub(super) resources: Vec<Arc<Resource>>,
@@ -99,22 +100,26 @@ pub struct Update {
     pub(super) removed: Vec<Name>,
     /// End of the removals in it, if not all fit.
     pub(super) removed_to: Option<Generation>,
-    /// Requested names that do not exist and did not fit.
-    pub(super) absent_later: Vec<Name>,
+    /// Requested names that do not exist, left to another response (R-Up-23).
+    pub absent_later: Vec<Name>,
     /// Boxed, as few have any.
     pub(super) errors: Option<Box<UpdateErrors>>,
-    /// Names to send whose bodies the cache may not keep (R-XT-09).
-    pub(super) missed: Vec<Name>,
-    pub(super) additions: bool,
-    pub(super) removals: bool,
-    pub(super) unknown_name: bool,
-    pub(super) known_name: bool,
-    pub(super) wildcard: Completeness,
+    /// Names to request upstream again, because their bodies were not kept (R-XT-09).
+    pub missed: Vec<Name>,
+    pub additions: bool,
+    pub removals: bool,
+    /// Whether a subscribed name is unknown (R-Relay-04).
+    pub unknown_name: bool,
+    /// Whether a subscribed name is known, even as absent.
+    pub known_name: bool,
+    /// Completeness of the wildcard set, if subscribed (R-Relay-05); what suffices depends on the client.
+    pub wildcard: Completeness,
     /// Whether it is the client's first.
     pub(super) from_start: bool,
     /// Endpoints of changed EDS clusters, unless it is the first.
     pub(super) endpoints: Vec<Name>,
-    pub(super) owed: OwedItems,
+    /// Owed items that it covers.
+    pub owed: OwedItems,
     pub(super) digest: u128,
     /// Replacements of shared encodings.
     pub(super) own_encodings: Option<Box<OwnEncodings>>,
@@ -123,19 +128,6 @@ pub struct Update {
 }
 
 impl Update {
-    pub const fn has_additions(&self) -> bool {
-        self.additions
-    }
-
-    pub const fn has_removals(&self) -> bool {
-        self.removals
-    }
-
-    /// Whether a subscribed name is unknown (R-Relay-04).
-    pub const fn has_unknown_name(&self) -> bool {
-        self.unknown_name
-    }
-
     pub const fn has_content(&self) -> bool {
         !self.resources.is_empty() || !self.segments.is_empty()
     }
@@ -154,34 +146,9 @@ impl Update {
         (digests, names, removed.chain(&self.absent).map(Name::as_str).collect())
     }
 
-    /// Whether a subscribed name is known, even as absent.
-    pub const fn has_known_name(&self) -> bool {
-        self.known_name
-    }
-
-    /// Completeness of the wildcard set, if subscribed (R-Relay-05); what suffices depends on the client.
-    pub const fn wildcard(&self) -> Completeness {
-        self.wildcard
-    }
-
-    /// Names to request upstream again, because their bodies were not kept (R-XT-09).
-    pub fn missed(&self) -> &[Name] {
-        &self.missed
-    }
-
-    /// Names that do not exist, left to another response (R-Up-23).
-    pub fn absent_later(&self) -> &[Name] {
-        &self.absent_later
-    }
-
     /// Whether more of the answer follows (R-Up-23).
     pub fn is_partial(&self) -> bool {
         self.next != Some(Part::Whole)
-    }
-
-    /// When the cache applied its newest change.
-    pub const fn changed_at(&self) -> Option<Instant> {
-        self.at
     }
 
     /// Endpoints whose clusters changed in it, or may have, as a client's state before its stream is unknown
@@ -190,10 +157,6 @@ impl Update {
         let listed = self.resources.iter().filter(|_| self.from_start);
         let members = self.segments.iter().filter(|_| self.from_start).flat_map(|segment| segment.members());
         self.endpoints.iter().chain(listed.chain(members).filter_map(|resource| resource.eds_service()))
-    }
-
-    pub const fn to(&self) -> Generation {
-        self.to
     }
 
     pub fn is_full_state(&self) -> bool {
@@ -212,16 +175,6 @@ impl Update {
 
     pub fn has_error_of(&self, name: &Name) -> bool {
         self.errors.as_deref().is_some_and(|errors| errors.contains(name))
-    }
-
-    /// Owed items that it covers.
-    pub const fn owed(&self) -> &OwedItems {
-        &self.owed
-    }
-
-    /// Version of the control plane as of this update; empty for none.
-    pub const fn system_version(&self) -> &Arc<str> {
-        &self.version
     }
 
     /// `version_info`: digest of the client's effective set (R-Relay-11).
@@ -266,7 +219,7 @@ impl Update {
                     &early[..]
                 };
                 let errors = self.encode_errors(class, DELTA_ERRORS);
-                self.splice(nonce, &self.version, [removed, &self.absent], &errors, &[])
+                self.splice(nonce, &self.system_version, [removed, &self.absent], &errors, &[])
             }
             Protocol::Sotw => {
                 let is_kept =

@@ -176,7 +176,7 @@ impl StreamType {
 
     /// Whether an update counts as an addition. So does a mandatory answer.
     pub(super) fn has_addition(&self, update: &Update) -> bool {
-        update.has_additions() || update.is_partial() || self.must_answer || !update.has_removals()
+        update.additions || update.is_partial() || self.must_answer || !update.removals
     }
 
     pub(super) fn evaluate(
@@ -202,7 +202,7 @@ impl StreamType {
         }
         let begun = |since: Option<Instant>, longest: Duration| match &pending {
             Pending::Unknown => self.ongoing(since, longest).or(Some(self.asked)),
-            Pending::Update(update) if update.has_unknown_name() => since,
+            Pending::Update(update) if update.unknown_name => since,
             Pending::Update(_) | Pending::Nothing | Pending::Gated => None,
         };
         let longest = rules.longest_silence();
@@ -248,21 +248,21 @@ impl StreamType {
             Some(shared) => shared,
             None => Arc::new(of.own_update(cohort, &self.position, owed, moment.now)?),
         };
-        self.owe_missed(update.missed());
-        let is_whole = !update.is_partial() && !update.has_unknown_name();
-        if asks_end && is_whole && update.wildcard() == Completeness::Complete {
+        self.owe_missed(&update.missed);
+        let is_whole = !update.is_partial() && !update.unknown_name;
+        if asks_end && is_whole && update.wildcard == Completeness::Complete {
             let own = self.own_mut();
             own.asks_end = false;
             own.owed.gone.insert(Name::END_MARK.into());
             return self.pending_update(rules, moment);
         }
 
-        let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
-        let unknown = update.wildcard() < self.needed() || unknown_name;
+        let unknown_name = update.unknown_name && self.waits_for_names(&update, rules, moment);
+        let unknown = update.wildcard < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
         // A relay waits for the end of a set, and gets an incomplete one if need be.
         let is_begun = self.position.is_start() || owes_end;
-        self.leaves_open = moment.is_relay && is_begun && update.wildcard() < Completeness::Complete;
+        self.leaves_open = moment.is_relay && is_begun && update.wildcard < Completeness::Complete;
         let held_back =
             self.leaves_open && self.position.is_start() && moment.upstream == Upstream::Answering;
         if (whole && unknown) || held_back {
@@ -288,7 +288,7 @@ impl StreamType {
             }
         }
         let forced = (self.must_answer && !unknown) || (owes_end && !self.leaves_open);
-        if update.has_additions() || update.has_removals() || update.is_partial() || forced {
+        if update.additions || update.removals || update.is_partial() || forced {
             return Ok(Pending::Update(update));
         }
         self.unknown = Some(unknown);
@@ -371,12 +371,12 @@ impl StreamType {
         let fresh = match self.newest_shared {
             None => true,
             Some((to, newest)) => {
-                update.to() > to || (update.to() == to && newest == Class::Additions && class == Class::Both)
+                update.to > to || (update.to == to && newest == Class::Additions && class == Class::Both)
             }
         };
-        let is_common = !update.is_partial() && !self.leaves_open && update.owed().is_empty();
+        let is_common = !update.is_partial() && !self.leaves_open && update.owed.is_empty();
         let frame = if fresh && is_common && left_out.is_empty() {
-            self.newest_shared = Some((update.to(), class));
+            self.newest_shared = Some((update.to, class));
             update.shared_frame(class, count)
         } else {
             *number = number.wrapping_add(1);
@@ -386,7 +386,7 @@ impl StreamType {
         update.advance(&mut self.position, class);
         self.must_answer = false;
         self.may_hold = false;
-        self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
+        self.unknown = Some(update.unknown_name || update.wildcard < self.needed());
         if let Some(overtaken) = self.newest_nonce.filter(|_| self.is_unanswered()) {
             self.own_mut().overtaken = Some(overtaken);
         }
@@ -400,7 +400,7 @@ impl StreamType {
     /// `unaccepted`, and in a full state those that came and went since the last. A client would
     /// take the next response with them for news.
     fn leave_out(&mut self, update: &Update, class: Class, unaccepted: &BTreeSet<Name>) {
-        if class == Class::Both || !update.has_removals() {
+        if class == Class::Both || !update.removals {
             if let Some(own) = &mut self.own {
                 own.left_out.clear();
                 self.trim();
@@ -413,7 +413,7 @@ impl StreamType {
         let left_out: Vec<Name> = came_and_went.chain(unaccepted).cloned().collect();
         let names = &mut self.own_mut().left_out;
         names.extend(left_out);
-        names.retain(|name| snapshot.lacks_member_since(name.as_str(), update.to()));
+        names.retain(|name| snapshot.lacks_member_since(name.as_str(), update.to));
         self.trim();
     }
 
@@ -446,7 +446,7 @@ impl StreamType {
     }
 
     fn consume(&mut self, update: &Update, class: Class) {
-        if !update.errors_later().is_empty() || !update.absent_later().is_empty() {
+        if !update.errors_later().is_empty() || !update.absent_later.is_empty() {
             self.own_mut();
         }
         let Some(own) = &mut self.own else { return };
@@ -456,9 +456,9 @@ impl StreamType {
             own.owed.gone.clear();
             own.obscured.clear();
         } else {
-            update.owed().names.iter().for_each(|name| _ = own.owed.names.remove(name));
+            update.owed.names.iter().for_each(|name| _ = own.owed.names.remove(name));
             if class == Class::Both {
-                update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
+                update.owed.gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
             // Names that are only removed are no additions.
             let sent: HashSet<&Name> = match class {
@@ -466,9 +466,9 @@ impl StreamType {
                 Class::Additions => update.resource_names().collect(),
             };
             let is_sent = |name: &Name| class == Class::Both || sent.contains(name);
-            own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_sent(name)));
-            own.owed.names.extend(update.absent_later().iter().cloned());
-            for name in update.owed().held.keys().filter(|name| is_sent(name)) {
+            own.owed.past.retain(|name, _| !(update.owed.past.contains_key(name) && is_sent(name)));
+            own.owed.names.extend(update.absent_later.iter().cloned());
+            for name in update.owed.held.keys().filter(|name| is_sent(name)) {
                 own.owed.held.remove(name);
                 own.owed.past.remove(name);
             }

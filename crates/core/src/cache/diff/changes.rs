@@ -138,7 +138,7 @@ impl Diff<'_> {
         add_once(removed, lost);
         if self.is_timed && !has_news {
             // Renewed TTLs are no change.
-            update.at = None;
+            update.changed_at = None;
         }
         if order == Order::None {
             added.sort_unstable_by_key(|news| news.place);

@@ -54,7 +54,7 @@ impl Diff<'_> {
         });
         if self.is_timed && !has_news {
             // Renewed TTLs are no change.
-            update.at = None;
+            update.changed_at = None;
         }
         if self.position.is_start() {
             update.ghosts.clear();

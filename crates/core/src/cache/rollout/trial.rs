@@ -94,7 +94,7 @@ impl Response<'_> {
         match update.profile.protocol {
             Protocol::Sotw => update.is_full_state() && *class == Class::Both,
             Protocol::Delta => {
-                let has_all = *class == Class::Both || !update.has_removals();
+                let has_all = *class == Class::Both || !update.removals;
                 self.rejection.is_none() && has_all && !update.is_partial() && update.removed_to.is_none()
             }
         }

@@ -243,7 +243,7 @@ impl Session {
             let Some(update) = update else { continue };
             let others =
                 (0..pending.len()).any(|other| other != at && self.is_ahead(other, &pending[other], now));
-            let waits = update.has_removals() && (others || self.keeps_until(at, update, now).is_some());
+            let waits = update.removals && (others || self.keeps_until(at, update, now).is_some());
             let split = update.is_partial() || waits;
             return Some((at, if split { Class::Additions } else { Class::Both }));
         }
@@ -301,9 +301,7 @@ impl Session {
         for (state, pending) in self.types.iter_mut().zip(pending) {
             match pending {
                 Pending::Nothing => (state.addition_waits, state.removal_waits) = (None, None),
-                Pending::Update(update)
-                    if applies && state.kind.outlasts_routes() && update.has_removals() =>
-                {
+                Pending::Update(update) if applies && state.kind.outlasts_routes() && update.removals => {
                     state.removal_waits.get_or_insert(now);
                 }
                 Pending::Update(_) => state.removal_waits = None,
@@ -349,7 +347,7 @@ impl Session {
         }
         let waits = |other: usize| match &pending[other] {
             _ if !self.types[other].kind.follows_clusters() => None,
-            Pending::Update(update) if update.has_unknown_name() => Some(ends),
+            Pending::Update(update) if update.unknown_name => Some(ends),
             Pending::Update(update) => self.awaits_clusters(other, update, now),
             Pending::Unknown => self.unknown_until(other, &pending[other], now),
             Pending::Nothing | Pending::Gated => None,
@@ -378,7 +376,7 @@ impl Session {
     /// two answers at most.
     fn keeps_until(&self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
         let (wait, since) = (self.rules.warm_wait, self.types[at].removal_waits?);
-        let newest = update.changed_at().map_or(since, |changed| changed.max(since));
+        let newest = update.changed_at.map_or(since, |changed| changed.max(since));
         let arrive = (newest + KEEP.min(wait)).min(since + wait);
         if now < arrive {
             return Some(arrive);
@@ -434,7 +432,7 @@ impl Session {
         };
         if kind.follows_clusters() && self.types[at].has_addition(update) {
             lacks(|kind| kind == Kind::Cluster).then_some(Overdue::Clusters)
-        } else if kind.outlasts_routes() && class != Class::Additions && update.has_removals() {
+        } else if kind.outlasts_routes() && class != Class::Additions && update.removals {
             lacks(Kind::follows_clusters).then_some(Overdue::Routes)
         } else {
             None
@@ -457,7 +455,7 @@ impl Session {
         }
         let type_url = state.membership.of().type_url().clone();
         // Only a client that was connected has waited for the change.
-        let is_whole = !state.position.is_in_parts() && update.owed().is_empty();
+        let is_whole = !state.position.is_in_parts() && update.owed.is_empty();
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
         let frame = state.send(update, class, unaccepted, &mut self.own_nonces);
@@ -472,8 +470,8 @@ impl Session {
         if self.profile.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
             self.resend_endpoints(at, update, &answered);
         }
-        let system_version = Some(Arc::clone(update.system_version()));
-        let changed_at = update.changed_at().filter(|_| live);
+        let system_version = Some(Arc::clone(&update.system_version));
+        let changed_at = update.changed_at.filter(|_| live);
         Outgoing { frame, type_url, system_version, changed_at, coalesced, overdue }
     }
 

@@ -166,7 +166,7 @@ impl Session {
         let Some(state) = self.clusters() else { return };
         if kind.follows_clusters() && self.has_routes_to_all_clusters() {
             let (store, snapshot) = (state.membership.of().index(), state.membership.of().snapshot());
-            if update.has_additions() && !update.has_its_clusters(store, &snapshot) {
+            if update.additions && !update.has_its_clusters(store, &snapshot) {
                 let room = (MOST_DANGLING + 1).saturating_sub(self.dangling.len());
                 self.dangling.extend(update.lacking_clusters(&snapshot).take(room).cloned());
             }

@@ -41,7 +41,7 @@ impl StreamType {
         let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
         let of = self.membership.of();
         let knows = |names| of.parameter_view().scope().is_all() || of.knows_any_of(names);
-        let knows = update.has_known_name() && knows(self.subscription().names());
+        let knows = update.known_name && knows(self.subscription().names());
         if !may_hold && self.kind.full_state() && knows && update.has_content() {
             // The first answer of the type may be a part.
             let answering = of.answering_since().map_or(self.asked, |answering| answering.max(self.asked));
@@ -201,7 +201,7 @@ impl StreamType {
     }
 
     pub(in crate::subscription) fn consume_errors(owed: &mut OwedItems, update: &Update) {
-        owed.errors.retain(|name| !update.owed().errors.contains(name));
+        owed.errors.retain(|name| !update.owed.errors.contains(name));
         owed.errors.extend(update.errors_later().iter().cloned());
     }
 }

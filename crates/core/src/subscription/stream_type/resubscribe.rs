@@ -100,7 +100,7 @@ impl StreamType {
             // Move up to now if all was sent. Else new names, which are owed, would be sent twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
             let update = of.update(cohort, &self.position, now)?;
-            if !update.has_additions() && !update.has_removals() {
+            if !update.additions && !update.removals {
                 update.settle(&mut self.position);
             }
         }
