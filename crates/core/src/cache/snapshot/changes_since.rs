@@ -34,19 +34,24 @@ impl Snapshot {
 
     /// Whether changes after this generation are news for clients with this subscription.
     pub fn has_news_for(&self, subscription: &Subscription, since: Generation) -> bool {
-        let names = subscription.names();
-        let is_named = !subscription.wildcard && !subscription.has_collections();
-        // Each change has a generation: take the shorter way.
-        if is_named && (names.len() as u64) < self.generation.get().saturating_sub(since.get()) {
-            let changed = |name: &Name| {
-                Some(subscription.visible_entry(self.table.get(name.as_str())?, false)?.changed)
-            };
-            return names.iter().filter_map(changed).any(|changed| changed > since);
-        }
-        let mut later = self.log.after(since);
-        later.any(|entry| {
+        self.changes_or_names(subscription, since, self.generation).any(|entry| {
             subscription.visible_entry(entry, false).is_some_and(|visible| visible.changed > since)
         })
+    }
+
+    /// Entries that changed last after `from`, up to `to`; or all of the subscription, if these are fewer.
+    fn changes_or_names<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+        from: Generation,
+        to: Generation,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> {
+        // Each change has a generation.
+        let by_name = has_only_names(subscription)
+            && (subscription.names().len() as u64) < to.get().saturating_sub(from.get());
+        let names = if by_name { subscription.names() } else { &[] };
+        let named = names.iter().filter_map(|name| self.table.get(name.as_str()));
+        named.chain((!by_name).then(|| self.log.between(from, to)).into_iter().flatten())
     }
 
     /// Members that a client may have been sent after `since`, and that went after its position.
@@ -97,26 +102,20 @@ impl Snapshot {
         to: Generation,
     ) -> impl Iterator<Item = &'a Name> {
         const LOOKED_AT: usize = 10_000;
-        let names = subscription.names();
-        // Each change has a generation: take the shorter way.
-        let is_named = !subscription.wildcard && !subscription.has_collections();
-        let by_name = is_named && (names.len() as u64) < to.get().saturating_sub(from.get());
-        let named = if by_name { names } else { &[] };
-        let named = named.iter().filter_map(move |name| {
-            let position = self.get(name.as_str())?.position();
-            (from < position && position <= to).then_some(name)
-        });
-        let entries = (!by_name).then(|| self.log.between(from, to)).into_iter().flatten();
-        let entries = entries.take(if is_named { usize::MAX } else { LOOKED_AT });
-        named.chain(
-            entries.filter(|entry| subscription.visible_state(entry).is_some()).map(|entry| entry.name()),
-        )
+        let most = if has_only_names(subscription) { usize::MAX } else { LOOKED_AT };
+        let is_within = move |entry: &&Arc<Entry>| from < entry.position() && entry.position() <= to;
+        let changed = self.changes_or_names(subscription, from, to).take(most).filter(is_within);
+        changed.filter(|entry| subscription.visible_state(entry).is_some()).map(|entry| entry.name())
     }
 
     /// Whether removals of members after this generation are still known.
     pub fn remembers(&self, since: Generation) -> bool {
         since >= self.horizon
     }
+}
+
+fn has_only_names(subscription: &Subscription) -> bool {
+    !subscription.wildcard && !subscription.has_collections()
 }
 
 #[cfg(test)]
