@@ -199,10 +199,8 @@ impl Cohort {
     /// Keeps the state of the set unless a newer one is there.
     pub(super) fn keep_set_state(&self, found: SetState) {
         let mut set_state = self.set_state.lock();
-        match &mut *set_state {
-            Some(kept) if kept.touched >= found.touched => {}
-            Some(kept) => **kept = found,
-            None => *set_state = Some(Box::new(found)),
+        if set_state.as_ref().is_none_or(|kept| kept.touched < found.touched) {
+            *set_state = Some(Box::new(found));
         }
     }
 

@@ -48,18 +48,18 @@ impl Segment {
 
     /// Members as elements of `DeltaDiscoveryResponse.resources`.
     pub(super) fn delta(&self) -> &Bytes {
-        self.made.delta(self.members())
+        self.made.delta.get_or_init(|| concat(self.members().map(|resource| &resource.delta_entry()[..])))
     }
 
     /// Length of [`delta`](Self::delta), without encoding it.
     pub(super) fn delta_len(&self) -> usize {
         let sum = || self.members().map(|resource| resource.delta_entry().len()).sum();
-        self.made.delta_len().unwrap_or_else(sum)
+        self.made.delta.get().map_or_else(sum, Bytes::len)
     }
 
     /// Members as elements of `DiscoveryResponse.resources`.
     pub(super) fn sotw(&self) -> &Bytes {
-        self.made.sotw(self.members())
+        self.made.sotw.get_or_init(|| concat(self.members().map(|resource| resource.sotw_entry())))
     }
 }
 
@@ -214,20 +214,6 @@ impl Encodings {
     /// Encodings that caches with these resources may share.
     fn of(members: Box<[Arc<Resource>]>) -> Self {
         Self { members, ..Self::default() }
-    }
-
-    /// Elements of `DeltaDiscoveryResponse.resources`. Members must be equal in each call.
-    fn delta<'r>(&self, members: impl Iterator<Item = &'r Arc<Resource>> + Clone) -> &Bytes {
-        self.delta.get_or_init(|| concat(members.map(|resource| &resource.delta_entry()[..])))
-    }
-
-    fn delta_len(&self) -> Option<usize> {
-        self.delta.get().map(Bytes::len)
-    }
-
-    /// Elements of `DiscoveryResponse.resources`, as [`delta`](Self::delta).
-    fn sotw<'r>(&self, members: impl Iterator<Item = &'r Arc<Resource>> + Clone) -> &Bytes {
-        self.sotw.get_or_init(|| concat(members.map(|resource| resource.sotw_entry())))
     }
 }
 

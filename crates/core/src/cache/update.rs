@@ -248,15 +248,15 @@ impl Update {
     ) -> Frame {
         let is_delta = self.profile.protocol == Protocol::Delta;
         let bytes = self.segments.iter().map(|of| if is_delta { of.delta() } else { of.sotw() });
-        let mut pieces: SmallVec<[Piece<'_>; 4]> = bytes.map(Piece::Shared).collect();
+        let mut pieces: SmallVec<[Piece<'_>; 4]> = bytes.map(|bytes| (bytes, 0)).collect();
         for resource in self.resources.iter().chain(ghosts) {
             let (entry, tail) = resource.sotw_tail();
             match self.element(resource.name()) {
                 Some(element) => {
-                    pieces.push(Piece::Shared(&element.head));
-                    pieces.extend(element.with_body.then_some(Piece::Tail(entry, tail)));
+                    pieces.push((&element.head, 0));
+                    pieces.extend(element.with_body.then_some((entry, tail)));
                 }
-                None => pieces.push(Piece::Tail(entry, if is_delta { 0 } else { tail })),
+                None => pieces.push((entry, if is_delta { 0 } else { tail })),
             }
         }
         let mut variants = Vec::new();
