@@ -16,7 +16,7 @@ use super::Generation;
 use super::entry::{Entry, VisibleState};
 use super::origin_error::ErrorRecord;
 use super::parameter_view::{ClientScope, ParameterView};
-use super::view_leases::LeaseHistory;
+use super::view_leases::{LeaseHistory, View};
 use crate::resource::{Collection, Kind, Name, NameForm, Parameters, Resource};
 
 /// Subscribed names of one type, and perhaps the wildcard.
@@ -288,13 +288,14 @@ impl Subscription {
         let leases = entry.leases()?;
         let name: &Name = entry.name();
         if self.contains(name.as_str()) {
-            leases.of(entry.view_by_name()?).copied()
+            leases.of(entry.view_by_name()?)
         } else if !matches!(entry.as_listed(), VisibleState::Unknown) && self.covers(name.as_str()) {
             // The client may have been sent the other copy by name before.
             let is_sure = entry.wild.is_none();
-            leases.named.map(|history| LeaseHistory { before: history.before.filter(|_| is_sure), ..history })
+            let history = leases.of(View::Named)?;
+            Some(LeaseHistory { before: history.before.filter(|_| is_sure), ..history })
         } else if self.wildcard {
-            leases.wild
+            leases.of(View::Wildcard)
         } else {
             None
         }

@@ -93,14 +93,6 @@ pub(super) struct LeaseHistory {
 }
 
 impl LeaseHistory {
-    pub(super) const fn lease(&self) -> Option<Lease> {
-        self.current.lease
-    }
-
-    pub(super) const fn at(&self) -> Generation {
-        self.current.at
-    }
-
     /// Whether a client surely held the body without a break, so that it understands a heartbeat (R-TTL-03). It
     /// was sent everything up to `sent`, and may have rejected up to `doubt`.
     pub(super) fn is_held(&self, sent: Generation, doubt: Generation, now: Instant) -> bool {
@@ -110,37 +102,21 @@ impl LeaseHistory {
     }
 }
 
+/// Leases by [`View`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct Leases {
-    pub(super) wild: Option<LeaseHistory>,
-    pub(super) named: Option<LeaseHistory>,
-}
+pub(super) struct Leases(pub(super) [Option<LeaseHistory>; 2]);
 
 impl Leases {
-    pub(super) const fn of(&self, view: View) -> Option<&LeaseHistory> {
-        match view {
-            View::Wildcard => self.wild.as_ref(),
-            View::Named => self.named.as_ref(),
-        }
-    }
-
-    pub(super) const fn slot(&mut self, view: View) -> &mut Option<LeaseHistory> {
-        match view {
-            View::Wildcard => &mut self.wild,
-            View::Named => &mut self.named,
-        }
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &LeaseHistory> {
-        self.wild.iter().chain(&self.named)
+    pub(super) const fn of(&self, view: View) -> Option<LeaseHistory> {
+        self.0[view as usize]
     }
 
     pub(super) fn is_new(&self, view: View) -> bool {
-        self.of(view).is_some_and(|history| history.at() == Generation::ZERO)
+        self.of(view).is_some_and(|history| history.current.at == Generation::ZERO)
     }
 
     pub(super) fn newest(&self) -> Generation {
-        self.all().map(LeaseHistory::at).max().unwrap_or_default()
+        self.0.iter().flatten().map(|history| history.current.at).max().unwrap_or_default()
     }
 }
 

@@ -237,7 +237,7 @@ impl Diff<'_> {
 
     /// Whether even a holder is sent it: behind a cluster (R-ADS-05), or for its TTL (R-TTL-09).
     fn is_sent_anyway(&self, entry: &Entry) -> bool {
-        let lease = self.subscription.history(entry).and_then(|history| history.lease());
+        let lease = self.subscription.history(entry).and_then(|history| history.current.lease);
         (self.profile.aggregated && entry.resent_at() != Generation::ZERO)
             || (self.is_timed && lease.is_some())
     }

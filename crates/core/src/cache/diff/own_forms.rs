@@ -16,7 +16,7 @@ impl Diff<'_> {
         if !self.is_timed {
             return (visible.changed, entry.position());
         }
-        let renewed = self.subscription.history(entry).map_or(Generation::ZERO, |history| history.at());
+        let renewed = self.subscription.history(entry).map_or(Generation::ZERO, |history| history.current.at);
         (visible.changed.max(renewed), entry.place())
     }
 
@@ -45,7 +45,7 @@ impl Diff<'_> {
             && is_understood
             && self.is_only_renewed(entry, visible)
         {
-            let lease = self.subscription.history(entry).and_then(|history| history.lease());
+            let lease = self.subscription.history(entry).and_then(|history| history.current.lease);
             let ttl = lease.map(|lease| lease.remaining_ttl(self.now));
             let head = resource.heartbeat(self.name_form(entry.name()), ttl);
             let own = update.own_encodings.get_or_insert_default();
@@ -92,7 +92,7 @@ impl Diff<'_> {
     fn head(&self, resource: &Resource) -> Option<(Bytes, bool)> {
         let name = resource.name();
         let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
-        let lease = entry.and_then(|entry| self.subscription.history(entry)?.lease());
+        let lease = entry.and_then(|entry| self.subscription.history(entry)?.current.lease);
         let name_form = self.name_form(name);
         let is_plain = match name_form {
             NameForm::Plain(own) => !self.is_delta() || own == name,

@@ -19,7 +19,7 @@ impl Entry {
         let body_at = self.wild_changed.max(self.named_changed);
         let current = LeaseRecord { lease, at: Generation::ZERO };
         self.edit_leases(|leases| {
-            let slot = leases.slot(view);
+            let slot = &mut leases.0[view as usize];
             if is_new {
                 *slot = lease.map(|_| LeaseHistory { current, before: None });
             } else if resent {
@@ -35,12 +35,12 @@ impl Entry {
     }
 
     pub(in crate::cache) fn lease(&self, view: View) -> Option<Lease> {
-        self.leases()?.of(view)?.lease()
+        self.leases()?.of(view)?.current.lease
     }
 
     pub(in crate::cache) fn end_lease(&mut self, view: View) {
         if self.leases().is_some() {
-            self.edit_leases(|leases| *leases.slot(view) = None);
+            self.edit_leases(|leases| leases.0[view as usize] = None);
         }
     }
 
@@ -48,7 +48,7 @@ impl Entry {
         self.edit_rare(|rare| {
             let mut leases = rare.leases.take().unwrap_or_default();
             edit(&mut leases);
-            rare.leases = Some(leases).filter(|leases| leases.all().next().is_some());
+            rare.leases = Some(leases).filter(|leases| leases.0.iter().any(Option::is_some));
         });
     }
 
@@ -66,8 +66,8 @@ impl Entry {
         {
             // The lease history of one copy says nothing about the other.
             self.edit_leases(|leases| {
-                let slot = leases.slot(is);
-                let lease = slot.and_then(|history| history.lease());
+                let slot = &mut leases.0[is as usize];
+                let lease = slot.and_then(|history| history.current.lease);
                 let current = LeaseRecord { lease, at: Generation::ZERO };
                 *slot = Some(LeaseHistory { current, before: None });
             });
@@ -86,7 +86,7 @@ impl Entry {
             return;
         }
         self.edit_leases(|leases| {
-            for history in leases.wild.iter_mut().chain(&mut leases.named) {
+            for history in leases.0.iter_mut().flatten() {
                 if history.current.at == Generation::ZERO {
                     history.current.at = stamp;
                 }
