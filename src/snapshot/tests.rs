@@ -88,7 +88,7 @@ impl Fixture {
 
     fn add(&mut self, id: GroupId) {
         drop(taken(&self.disk, &id, NODE));
-        let (cache, writer) = Cache::within(Limits::default(), &self.budget);
+        let (cache, writer) = Cache::guarded(Limits::default(), &self.budget, None);
         let (server, current) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
         self.live.0.lock().push(LiveGroup { id: id.clone(), cache, node: NODE, server, current });
         self.writers.insert(id, writer);

@@ -120,7 +120,7 @@ fn node_groups_that_hold_equal_resources_share_their_bytes() {
     let _alone = ALONE.lock();
     let limits = Limits::default();
     let budget = Budget::new(limits.encoded_bytes);
-    let mut caches: Vec<_> = (0..3).map(|_| Cache::within(limits, &budget)).collect();
+    let mut caches: Vec<_> = (0..3).map(|_| Cache::guarded(limits, &budget, None)).collect();
     let mut held = Vec::new();
     for (_, writer) in &mut caches {
         let region = Region::new(ALLOCATOR);
@@ -141,7 +141,7 @@ fn the_history_takes_no_more_than_it_counts() {
     let limits = Limits::default();
     let grow = |history: u64, changes: usize| {
         let budget = Budget::new(limits.encoded_bytes).with_history(history);
-        let (cache, mut writer) = Cache::within(limits, &budget);
+        let (cache, mut writer) = Cache::guarded(limits, &budget, None);
         let region = Region::new(ALLOCATOR);
         (0..changes).for_each(|version| fill(&mut writer, &version.to_string()));
         let change = region.change();

@@ -140,7 +140,7 @@ fn a_large_removal_closes_no_client_that_is_up_to_date() {
 fn caches_of_one_budget_have_one_bound_and_give_back_what_they_took() {
     let limits = Limits { types: 2, ..Limits::default() };
     let budget = Budget::new(1 << 20);
-    let [one, other] = [(); 2].map(|()| Cache::within(limits, &budget));
+    let [one, other] = [(); 2].map(|()| Cache::guarded(limits, &budget, None));
     let held = ["example.v1.A", "example.v1.B"].map(|of| one.0.of(&TypeUrl::from(of)).expect("two types"));
     assert!(other.0.of(&TypeUrl::from("example.v1.C")).is_err(), "the other cache has all there are");
     drop((held, one));

@@ -91,7 +91,7 @@ impl Host {
 
     /// Store of a new group.
     pub(crate) fn store(&self, plan: &Plan) -> (Arc<Cache>, Writer) {
-        Cache::within(plan.limits(), &self.budget)
+        Cache::guarded(plan.limits(), &self.budget, None)
     }
 
     /// Settings of a group that the control plane sees as this node.

@@ -94,15 +94,11 @@ pub struct Cache {
 
 impl Cache {
     pub fn new(limits: Limits) -> (Arc<Self>, Writer) {
-        Self::within(limits, &Budget::new(limits.encoded_bytes))
+        Self::guarded(limits, &Budget::new(limits.encoded_bytes), None)
     }
 
-    /// Creates an empty store that shares a budget, and its only writer.
-    pub fn within(limits: Limits, budget: &Budget) -> (Arc<Self>, Writer) {
-        Self::guarded(limits, budget, None)
-    }
-
-    /// Like [`within`](Self::within), with a rollout guard if there are settings.
+    /// Creates an empty store that shares a budget, and its only writer; with a rollout guard if there are
+    /// settings.
     pub fn guarded(limits: Limits, budget: &Budget, rollout: Option<RolloutSettings>) -> (Arc<Self>, Writer) {
         let interner = budget.interner();
         let cache = Arc::new(Self {

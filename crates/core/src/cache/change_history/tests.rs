@@ -17,7 +17,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(budget: &Budget) -> Self {
-        let (cache, writer) = Cache::within(Limits::default(), budget);
+        let (cache, writer) = Cache::guarded(Limits::default(), budget, None);
         let history = Arc::clone(cache.history().expect("a limit above 0"));
         Self { writer, history, start: Instant::now(), seconds: 0 }
     }

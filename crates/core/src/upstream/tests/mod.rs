@@ -133,7 +133,7 @@ impl Fixture {
     /// A relay, or one of its node groups, that shares a budget with others.
     fn within(mut settings: Settings, limits: Limits, budget: &Budget) -> Self {
         settings.node = Node { id: "relay".to_owned(), ..Node::default() };
-        let (cache, writer) = Cache::within(limits, budget);
+        let (cache, writer) = Cache::guarded(limits, budget, None);
         let mux = Mux::new(writer, settings);
         Self {
             cache,
