@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use foldhash::HashMap;
-use indexmap::map::Entry;
 use smallvec::SmallVec;
 
 use super::subscription::Subscription;
@@ -27,16 +26,10 @@ pub(super) struct NameIndex {
 impl NameIndex {
     /// Adds a cohort to a name. Returns whether it is the first.
     pub(super) fn list(&mut self, name: &Name, slot: u32) -> bool {
-        match self.index.entry(name.clone()) {
-            Entry::Occupied(mut slots) => {
-                slots.get_mut().insert(slot);
-                false
-            }
-            Entry::Vacant(place) => {
-                place.insert(Slots::default()).insert(slot);
-                true
-            }
-        }
+        let slots = self.index.entry(name.clone()).or_default();
+        let is_first = slots.is_empty();
+        slots.insert(slot);
+        is_first
     }
 
     /// Removes a cohort from a name. Returns whether it was the last.

@@ -240,10 +240,9 @@ impl<'a> Draft<'a> {
                 new.set_ghost(None);
             } else if let Some(gone) = &old.wild {
                 new.set_ghost(ghost(gone, old.wild_changed));
-            } else if let (VisibleState::Present(gone), VisibleState::Absent) = (old.by_name(), new.by_name())
+            } else if let VisibleState::Present(gone) = old.by_name()
+                && (matches!(new.by_name(), VisibleState::Absent) || matches!(new.named, Named::Gone))
             {
-                new.set_ghost(ghost(gone, old.named_changed));
-            } else if let (VisibleState::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
                 new.set_ghost(ghost(gone, old.named_changed));
             }
             if let Some(resource) = &old.wild {
