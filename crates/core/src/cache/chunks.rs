@@ -34,7 +34,7 @@ impl<M: Default> Clone for Chunk<M> {
     }
 }
 
-/// Entries in any order. No chunk is empty.
+/// Sorted entries. No chunk is empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks<M> {
     pub(super) list: Vec<Arc<Chunk<M>>>,
