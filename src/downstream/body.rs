@@ -1,4 +1,4 @@
-//! Bodies of responses.
+//! Bodies of requests and responses.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,21 +7,23 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Either;
+use hyper::body::Incoming;
 
 use super::connection::Connection;
 use super::grpc_status::Status;
 use super::stream::StreamBody;
 use super::unsent_memory::{SendCursor, Unsent};
-use crate::cache::Frame;
-use crate::http2::Backpressure;
+use crate::http2::RequestBody;
 use crate::json::JsonResponse;
 
+/// Body of a request over HTTP/2, or over HTTP/1.
+pub(super) type ClientBody = Either<RequestBody, Incoming>;
+
 #[derive(Debug)]
-pub(super) enum ResponseBody<B> {
-    /// Stream of an xDS service.
-    Stream(Box<StreamBody<B>>),
-    /// One gRPC message and its status; `None` once the status was taken.
-    Unary(Option<Box<SendCursor<Frame>>>),
+pub(super) enum ResponseBody {
+    /// Stream or unary call of an xDS service.
+    Stream(Box<StreamBody>),
     /// JSON text that other clients share.
     Shared(Box<SendCursor<JsonResponse>>),
     /// Text for people and for clients that do not speak gRPC.
@@ -30,11 +32,7 @@ pub(super) enum ResponseBody<B> {
     Tonic(Box<TonicBody>),
 }
 
-impl<B> ResponseBody<B> {
-    pub(super) fn unary(frame: Frame, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
-        Self::Unary(Some(Box::new(SendCursor::new(frame, connection, unsent, Instant::now()))))
-    }
-
+impl ResponseBody {
     pub(super) fn tonic(body: tonic::body::Body, connection: Arc<Connection>) -> Self {
         Self::Tonic(Box::new(TonicBody { body, connection, ended: false }))
     }
@@ -68,10 +66,7 @@ impl TonicBody {
     }
 }
 
-impl<B> http_body::Body for ResponseBody<B>
-where
-    B: http_body::Body<Data = Bytes> + Backpressure + Unpin,
-{
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = tonic::Status;
 
@@ -83,15 +78,6 @@ where
             Self::Stream(stream) => Pin::new(stream.as_mut())
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(|e| match e {}))),
-            Self::Unary(cursor) => Poll::Ready(cursor.take().map(|mut message| {
-                Ok(match message.next() {
-                    Some(chunk) => {
-                        *cursor = Some(message);
-                        http_body::Frame::data(chunk)
-                    }
-                    None => http_body::Frame::trailers(Status::ok().into_trailers()),
-                })
-            })),
             Self::Shared(cursor) => Poll::Ready(cursor.next().map(|chunk| Ok(http_body::Frame::data(chunk)))),
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
             Self::Tonic(body) => body.poll(cx),
@@ -102,7 +88,7 @@ where
     /// DATA frame behind them for a transport error and loses the status.
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Stream(_) | Self::Unary(_) => false,
+            Self::Stream(_) => false,
             Self::Shared(cursor) => cursor.rest().is_empty(),
             Self::Text(text) => text.is_none(),
             Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
@@ -121,7 +107,7 @@ where
     }
 }
 
-pub(super) fn text<B>(status: StatusCode, body: impl Into<Bytes>) -> Response<ResponseBody<B>> {
+pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Text(Some(body.into())));
     *response.status_mut() = status;
     response

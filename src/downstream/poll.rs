@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::task::{self, ready};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
-use super::body::{ResponseBody, text};
+use super::body::{ClientBody, ResponseBody, text};
 use super::connection::NameShare;
 use super::poll_request::{OpenedPoll, PollClient, PollError, discard, open};
 use super::scheduler::{BackgroundDrop, LazyTimer};
@@ -30,16 +29,12 @@ use crate::telemetry::{PollGauge, PollOutcome};
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
 /// Answers a request for a REST-JSON path.
-pub(super) async fn answer<B>(
+pub(super) async fn answer(
     kind: Kind,
-    request: Request<B>,
+    request: Request<ClientBody>,
     client: PollClient,
     server: Arc<ServerState>,
-) -> Response<ResponseBody<B>>
-where
-    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: std::error::Error + Send + Sync,
-{
+) -> Response<ResponseBody> {
     if request.method() != Method::POST {
         Box::pin(discard(request.into_body(), &server.policy.load_full())).await;
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "REST-JSON is asked with POST\n");

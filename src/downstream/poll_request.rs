@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use prost::Message as _;
 
-use super::body::{ResponseBody, text};
+use super::body::{ClientBody, ResponseBody, text};
 use super::connection::{Connection, NameShare};
 use super::grpc_status::{report, retry_after};
 use super::policy::Policy;
@@ -68,17 +69,13 @@ fn hold(longest: Duration, headers: &HeaderMap) -> Duration {
 }
 
 /// Reads a request and joins the cohort of its subscription.
-pub(super) async fn open<B>(
+pub(super) async fn open(
     kind: Kind,
-    request: Request<B>,
+    request: Request<ClientBody>,
     client: &PollClient,
     server: &ServerState,
     now: Instant,
-) -> Result<OpenedPoll, PollError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: std::error::Error + Send + Sync + 'static,
-{
+) -> Result<OpenedPoll, PollError> {
     // The content type is ignored: the body can only be JSON, and curl sends another type by default.
     let (head, body) = request.into_parts();
     let codings = head.headers.get_all(header::CONTENT_ENCODING);
@@ -166,17 +163,13 @@ fn seat(
 }
 
 /// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.
-async fn read<B>(
-    body: B,
+async fn read(
+    body: ClientBody,
     client: &PollClient,
     policy: &Policy,
     server: &ServerState,
     slot: &mut Option<Share>,
-) -> Result<(Bytes, MemoryShare), PollError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: std::error::Error + Send + Sync + 'static,
-{
+) -> Result<(Bytes, MemoryShare), PollError> {
     let limit = policy.limits.max_request_bytes;
     let too_large = || {
         let reason = format!("a request of more than {limit} bytes is over the limit");
@@ -228,10 +221,7 @@ where
 }
 
 /// Reads and discards a body. An answer before its end would make the connection unusable.
-pub(super) async fn discard<B>(mut body: B, policy: &Policy)
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-{
+pub(super) async fn discard(mut body: ClientBody, policy: &Policy) {
     let limit = policy.limits.max_request_bytes;
     let read = async {
         let mut length = 0;
@@ -302,7 +292,7 @@ impl PollError {
         self
     }
 
-    pub(super) fn into_response<B>(self) -> Response<ResponseBody<B>> {
+    pub(super) fn into_response(self) -> Response<ResponseBody> {
         let Some(mut reason) = self.reason else {
             let mut response = Response::new(ResponseBody::Text(None));
             *response.status_mut() = self.status;

@@ -3,14 +3,12 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::Request;
-use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body_util::Either;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,7 +30,7 @@ use super::server_state::ServerState;
 use super::service::Services;
 use super::transport::{BoxedTransport, Peek, ReadBudget, Transport, WireProtocol, WriteTimeout};
 use crate::fairness::LONGEST_HANDSHAKE_WAIT;
-use crate::http2::{Backpressure, Serve};
+use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
 use crate::limit::Limit;
 use crate::tls::reload::Reloaded;
@@ -146,7 +144,8 @@ async fn serve_http2<H: Health, IO: Transport>(
 ) -> Result<(), ConnectionError> {
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let budget = services.server.scheduler.budget();
-    let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
+    let mut serve =
+        Serve::new(socket, http2, move |request| services.clone().answer(request.map(Either::Left)));
     let mut held = 0;
     drive(&connection, budget, &mut serve, Serve::shut_down, |serve| {
         let holds = serve.held();
@@ -174,7 +173,7 @@ async fn serve_http1<H: Health, IO: Transport>(
     // The first request has begun to arrive. This timeout is for the pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
-    let answer = move |request: Request<Incoming>| services.clone().answer(request.map(Http1Body));
+    let answer = move |request: Request<_>| services.clone().answer(request.map(Either::Right));
     let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
     drive(&connection, budget, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
@@ -233,32 +232,6 @@ where
         polled.map_err(Into::into)
     })
     .await
-}
-
-/// Body of an HTTP/1 request. Backpressure means nothing here: answers to long polls do not change while they
-/// are sent.
-struct Http1Body(Incoming);
-
-impl Backpressure for Http1Body {}
-
-impl http_body::Body for Http1Body {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.0).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -164,7 +164,7 @@ pub(super) fn enter(
 }
 
 /// Node of an encoded request, as sent. Parts of a repeated field are joined, as a decoder does.
-pub(super) fn raw_node(protocol: Protocol, message: &[u8]) -> Bytes {
+fn raw_node(protocol: Protocol, message: &[u8]) -> Bytes {
     let mut node = BytesMut::new();
     for field in wire::fields(message).map_while(Result::ok) {
         if let Value::Bytes(bytes) = field.value
@@ -186,14 +186,15 @@ pub(super) fn claimed_node_id(protocol: Protocol, message: &[u8]) -> String {
 #[derive(Debug)]
 pub(super) struct StreamSeat {
     seat: GroupSeat,
+    stay: Stay,
     /// Whether a change of the client's node was logged.
     is_change_said: bool,
 }
 
 impl StreamSeat {
     /// Place in the own group, for a stream without a request.
-    pub(super) fn new(server: &ServerState) -> Self {
-        Self { seat: server.groups.own(), is_change_said: false }
+    pub(super) fn new(server: &ServerState, stay: Stay) -> Self {
+        Self { seat: server.groups.own(), stay, is_change_said: false }
     }
 
     pub(super) fn seat(&self) -> &GroupSeat {
@@ -211,7 +212,7 @@ impl StreamSeat {
         let Some(node) = node.filter(|_| !server.groups.is_trivial()) else { return Ok(()) };
         let Some(client) = session.client() else {
             let raw = || raw_node(session.protocol(), message);
-            self.seat = enter(server, session.rules(), peer, connection, (node, Stay::Stream), raw)?;
+            self.seat = enter(server, session.rules(), peer, connection, (node, self.stay), raw)?;
             session.enter(Arc::clone(self.seat.group().cache()));
             return Ok(());
         };

@@ -1,11 +1,13 @@
 //! Response body of a stream: everything that one client stream does.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::Body;
 use prost::Message as _;
 use tonic::Code;
@@ -23,12 +25,13 @@ use crate::fairness::{
     LARGE_REQUEST, LONGEST_FIRST_ANSWER_WAIT, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY,
 };
 use crate::fleet::Registration;
-use crate::http2::Backpressure;
+use crate::http2::RequestBody;
 use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
 use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
+use crate::upstream::Stay;
 
 /// Fraction of `stall_timeout` between checks of a stream without a send window: whether it still has
 /// something to send.
@@ -40,62 +43,48 @@ enum RequestOutcome {
     RequestKind(RequestKind),
 }
 
-enum RequestError {
-    Undecodable(prost::DecodeError),
-    /// With the request, if it was read.
-    Refused(SessionError, Bytes),
-}
-
-impl From<prost::DecodeError> for RequestError {
-    fn from(error: prost::DecodeError) -> Self {
-        Self::Undecodable(error)
-    }
-}
-
-impl From<SessionError> for RequestError {
-    fn from(refusal: SessionError) -> Self {
-        Self::Refused(refusal, Bytes::new())
-    }
-}
-
 fn handle(
     session: &mut Session,
     meet: impl FnOnce(&mut Session, Option<&proto::Node>, &[u8]) -> Result<(), SessionError>,
-    message: Bytes,
+    message: &Bytes,
     versions: Versions,
     now: Instant,
-) -> Result<RequestOutcome, RequestError> {
-    if let Some(acked) = session.on_ack(&message) {
+) -> Result<RequestOutcome, SessionError> {
+    if let Some(acked) = session.on_ack(message) {
         return Ok(RequestOutcome::Ack(acked));
     }
-    session.check_parts(&message)?;
+    session.check_parts(message)?;
     // A node may be kept, and must not keep the rest of its request.
-    let message = Bytes::copy_from_slice(&message);
+    let message = Bytes::copy_from_slice(message);
+    let undecodable =
+        |error| SessionError::invalid(format!("the request is not a protobuf of this method: {error}"));
     let handled = match session.protocol() {
         Protocol::Sotw => {
-            let request = proto::DiscoveryRequest::decode(message.clone())?;
-            meet(session, request.node.as_ref(), &message)
-                .and_then(|()| session.on_sotw_request(request, now))
+            let request = proto::DiscoveryRequest::decode(message.clone()).map_err(undecodable)?;
+            meet(session, request.node.as_ref(), &message)?;
+            session.on_sotw_request(request, now)
         }
         Protocol::Delta => {
-            let request = proto::DeltaDiscoveryRequest::decode(message.clone())?;
-            meet(session, request.node.as_ref(), &message)
-                .and_then(|()| session.on_delta_request_with(request, versions, now))
+            let request = proto::DeltaDiscoveryRequest::decode(message.clone()).map_err(undecodable)?;
+            meet(session, request.node.as_ref(), &message)?;
+            session.on_delta_request_with(request, versions, now)
         }
     };
-    handled.map(RequestOutcome::RequestKind).map_err(|refusal| RequestError::Refused(refusal, message))
+    handled.map(RequestOutcome::RequestKind)
 }
 
 /// Stream of one client. Dropped when the transport is done with it.
 #[derive(Debug)]
-pub(super) struct StreamBody<B> {
-    requests: Assembler<B>,
+pub(super) struct StreamBody {
+    requests: Assembler<RequestBody>,
     session: Session,
     seat: StreamSeat,
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     server: Arc<ServerState>,
     writing: Option<SendCursor<Outgoing>>,
+    /// Chunk that comes before those of `writing`.
+    first: Option<Bytes>,
     /// Time since which it has something to send and no window. The message is composed when there is one.
     waits: Option<Instant>,
     timer: LazyTimer,
@@ -114,12 +103,9 @@ pub(super) struct StreamBody<B> {
     gauge: StreamGauge,
 }
 
-impl<B> StreamBody<B>
-where
-    B: Body<Data = Bytes> + Backpressure + Unpin,
-{
+impl StreamBody {
     pub(super) fn new(
-        requests: B,
+        requests: RequestBody,
         session: Session,
         peer: Arc<Peer>,
         connection: Arc<Connection>,
@@ -137,10 +123,11 @@ where
             requests,
             peer,
             gauge: StreamGauge::open(session.protocol().label()),
-            seat: StreamSeat::new(&server),
+            seat: StreamSeat::new(&server, if session.is_one_shot() { Stay::Visit } else { Stay::Stream }),
             server,
             session,
             writing: None,
+            first: None,
             waits: None,
             awaits_turn: false,
             timer: LazyTimer::default(),
@@ -152,6 +139,16 @@ where
             registration,
             followed: 0,
         }
+    }
+
+    /// Waits for the first frame, and keeps it unless it is a status alone, which is returned.
+    pub(super) async fn status_alone(&mut self) -> Option<HeaderMap> {
+        let Ok(first) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await?;
+        match first.into_data() {
+            Ok(chunk) => self.first = Some(chunk),
+            Err(status) => return status.into_trailers().ok(),
+        }
+        None
     }
 
     /// Takes the next chunk of the message being sent.
@@ -173,7 +170,14 @@ where
         for _ in 0..REQUESTS_IN_A_ROW {
             let message = match self.requests.poll_message(cx) {
                 Poll::Pending => return self.charge_memory(now).map(|()| true),
-                Poll::Ready(message) => message.unwrap_or_else(|| Err(Status::ok()))?,
+                Poll::Ready(Some(message)) => message?,
+                Poll::Ready(None) if !self.session.is_one_shot() => return Err(Status::ok()),
+                Poll::Ready(None) if self.session.client().is_some() => {
+                    return self.charge_memory(now).map(|()| true);
+                }
+                Poll::Ready(None) => {
+                    return Err(Status::new(Code::InvalidArgument, "a request is required"));
+                }
             };
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
@@ -257,9 +261,9 @@ where
         // A state-of-the-world request replaces the whole subscription.
         let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY_NAMES;
         let told = if message.len() <= LARGE_REQUEST && !replaces_many {
-            handle(session, meet, message, requests.take_versions(), now)
+            handle(session, meet, &message, requests.take_versions(), now)
         } else if let Some(told) = (self.server.scheduler)
-            .run_blocking(|| handle(session, meet, message.clone(), requests.take_versions(), now))
+            .run_blocking(|| handle(session, meet, &message, requests.take_versions(), now))
         {
             told
         } else {
@@ -267,20 +271,14 @@ where
             return None;
         };
         ServerState::note_hidden(self.session.take_hidden());
-        Some(told.map_err(|fault| match fault {
-            RequestError::Undecodable(error) => Status::new(
-                Code::InvalidArgument,
-                format!("the request is not a protobuf of this method: {error}"),
-            ),
-            RequestError::Refused(refusal, message) => {
-                let (protocol, client) = (self.session.protocol(), self.session.client());
-                let node = || match client {
-                    Some(client) => client.node_id.clone(),
-                    None => claimed_node_id(protocol, &message),
-                };
-                self.server.note_denial(&refusal, &*self.peer, node);
-                refusal.into()
-            }
+        Some(told.map_err(|refusal| {
+            let (protocol, client) = (self.session.protocol(), self.session.client());
+            let node = || match client {
+                Some(client) => client.node_id.clone(),
+                None => claimed_node_id(protocol, &message),
+            };
+            self.server.note_denial(&refusal, &*self.peer, node);
+            refusal.into()
         }))
     }
 
@@ -376,6 +374,14 @@ where
                 }
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
             }
+            if self.session.is_one_shot() && self.session.client().is_some() {
+                let until = self.session.first_request_at() + self.session.rules().cold_deadline;
+                if now >= until {
+                    let reason = "the control plane has not answered for what was asked for; try again";
+                    return Poll::Ready(Err(Status::new(Code::Unavailable, reason)));
+                }
+                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
+            }
             if let Some(since) = incomplete_since {
                 let until = since + self.stall_timeout;
                 if now >= until {
@@ -401,7 +407,7 @@ where
     }
 }
 
-impl<B> Drop for StreamBody<B> {
+impl Drop for StreamBody {
     fn drop(&mut self) {
         if self.session.names() > MANY_NAMES {
             self.server.scheduler.drop_in_background(self.session.leave());
@@ -409,10 +415,7 @@ impl<B> Drop for StreamBody<B> {
     }
 }
 
-impl<B> Body for StreamBody<B>
-where
-    B: Body<Data = Bytes> + Backpressure + Unpin,
-{
+impl Body for StreamBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -424,9 +427,12 @@ where
         if this.ended {
             return Poll::Ready(None);
         }
-        let now = Instant::now();
-        if let Some(chunk) = this.chunk(now) {
+        let (now, was_writing) = (Instant::now(), this.writing.is_some());
+        if let Some(chunk) = this.first.take().or_else(|| this.chunk(now)) {
             return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
+        }
+        if was_writing && this.session.is_one_shot() {
+            return Poll::Ready(Some(Ok(this.end(Status::ok()))));
         }
         // Registered before the check, so that any later change wakes the stream.
         this.session.wake_handle().register(cx.waker());

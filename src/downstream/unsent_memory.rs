@@ -27,7 +27,6 @@ use slab::Slab;
 
 use super::connection::{Charge, Connection, Usage};
 use super::grpc_status::report;
-use crate::cache::Frame;
 use crate::json::JsonResponse;
 use crate::limit::Limit;
 use crate::pool::Account;
@@ -254,12 +253,6 @@ impl Drop for Sending {
 /// Message whose bytes are shared with others.
 pub(super) trait Chunks {
     fn chunks(&self) -> &[Bytes];
-}
-
-impl Chunks for Frame {
-    fn chunks(&self) -> &[Bytes] {
-        self.chunks()
-    }
 }
 
 impl Chunks for Outgoing {

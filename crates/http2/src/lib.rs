@@ -7,7 +7,7 @@
 //! Made for thousands of connections with a small message now and then. All streams of a connection
 //! live in its one task: waking a stream wakes that task, a message is one write, and an idle
 //! connection owns no buffers. A body is polled only when the socket has taken its last output and
-//! no window holds back its last chunk. A body can see closed windows ([`Backpressure`]) and make
+//! no window holds back its last chunk. A body can see closed windows ([`RequestBody`]) and make
 //! its next message when one opens. Large chunks are never copied. The README has the figures. The
 //! price: a panic in one stream ends all streams of its connection.
 //!
@@ -34,7 +34,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use crate::rates::{MIN_BYTES, MinRate};
-pub use crate::request_body::{Backpressure, RequestBody};
+pub use crate::request_body::RequestBody;
 pub use crate::serve::{Serve, ServeError};
 
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

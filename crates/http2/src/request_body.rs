@@ -121,24 +121,16 @@ impl Buffered {
 #[derive(Debug)]
 pub struct RequestBody(Arc<Mutex<Buffered>>);
 
-/// Flow control of a response, as its body sees it through the request's body.
-pub trait Backpressure {
+/// Flow control of the response, for its body.
+impl RequestBody {
     /// Whether the peer's windows are closed, so that no response data can go out now.
-    fn is_held_back(&self) -> bool {
-        false
+    pub fn is_held_back(&self) -> bool {
+        self.0.lock().held_back
     }
 
     /// Notes that the response has something to send but has not made it. Its body is polled again when a window
     /// opens.
-    fn wait_for_window(&self) {}
-}
-
-impl Backpressure for RequestBody {
-    fn is_held_back(&self) -> bool {
-        self.0.lock().held_back
-    }
-
-    fn wait_for_window(&self) {
+    pub fn wait_for_window(&self) {
         self.0.lock().waits = true;
     }
 }

@@ -159,7 +159,7 @@ impl SessionError {
         Self { denied: Some(denied), ..Self::new(Code::PermissionDenied, message) }
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
+    pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
 

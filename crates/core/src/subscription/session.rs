@@ -168,6 +168,10 @@ impl Session {
         self
     }
 
+    pub const fn is_one_shot(&self) -> bool {
+        self.one_shot
+    }
+
     /// Sets whether the peer is a relay, which may show the node of a client.
     #[must_use]
     pub const fn of_relay(mut self, is_relay: bool) -> Self {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::super::frame::{HEAD, Head, Kind, flag, put};
-use super::super::{Backpressure as _, Limits, PREFACE, Reason, RequestBody, Serve, ServeError, hpack};
+use super::super::{Limits, PREFACE, Reason, RequestBody, Serve, ServeError, hpack};
 
 /// More than a pipe holds here.
 const LARGE: usize = 100_000;
