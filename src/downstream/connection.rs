@@ -52,6 +52,8 @@ const STATES: [ConnectionState; 3] =
 pub(super) struct Connection {
     state: AtomicU8,
     opened: Instant,
+    /// Time at which it closes for its age.
+    due: Instant,
     closing_since: Mutex<Option<Instant>>,
     task: AtomicWaker,
     peer: OnceLock<Arc<Peer>>,
@@ -77,10 +79,11 @@ pub(super) struct Credentials {
 }
 
 impl Connection {
-    pub(super) fn new(number: u64, state: ConnectionState, now: Instant) -> Self {
+    pub(super) fn new(number: u64, state: ConnectionState, now: Instant, due: Instant) -> Self {
         Self {
             state: AtomicU8::new(state as u8),
             opened: now,
+            due,
             closing_since: Mutex::new((state == ConnectionState::Closing).then_some(now)),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
@@ -96,6 +99,11 @@ impl Connection {
 
     pub(super) const fn opened(&self) -> Instant {
         self.opened
+    }
+
+    /// Whether it must close for its age.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.due && !self.is_closing()
     }
 
     pub(super) fn set_peer(&self, peer: Arc<Peer>) {

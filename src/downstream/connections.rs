@@ -1,19 +1,17 @@
 //! Open connections: their age, a drain, and the choice of those to close.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use rand::Rng as _;
 use slab::Slab;
 use tokio::sync::Notify;
 
 use super::connection::{Connection, ConnectionState, Credentials};
+use super::policy::Policy;
 use super::unsent_memory::Unsent;
 use crate::identity::Peer;
 use crate::tls::reload::Reloaded;
@@ -25,18 +23,13 @@ pub struct Connections {
     open: Mutex<OpenConnections>,
     draining: AtomicBool,
     empty: Notify,
-    /// Notified when a new connection is due before all others.
-    due_earlier: Notify,
 }
 
-/// Open connections. One queue and one timer for all cost an idle connection less than its own timer.
 #[derive(Debug, Default)]
 struct OpenConnections {
     connections: Slab<Arc<Connection>>,
     /// Number of connections ever opened.
     opened: u64,
-    /// Time at which each closes for its age.
-    due: BTreeSet<(Instant, usize)>,
 }
 
 impl Connections {
@@ -64,15 +57,9 @@ impl Connections {
             ConnectionState::Open
         };
         open.opened += 1;
-        let connection = Arc::new(Connection::new(open.opened, state, now));
+        let connection = Arc::new(Connection::new(open.opened, state, now, due));
         let at = open.connections.insert(Arc::clone(&connection));
-        open.due.insert((due, at));
-        let is_first = open.due.first() == Some(&(due, at));
-        drop(open);
-        if is_first {
-            self.due_earlier.notify_one();
-        }
-        ConnectionGuard { connection, at, due, of: Arc::clone(self) }
+        ConnectionGuard { connection, at, of: Arc::clone(self) }
     }
 
     /// Sets the peer, once. Look up its rights afterwards. A reload first replaces the rules and then
@@ -112,69 +99,38 @@ impl Connections {
         self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
     }
 
-    /// Closes each connection at its maximum age; never returns. Overdue connections, as after a pause of the
-    /// process, are paced over `window`. The others keep their own times, or a queue would grow.
-    pub async fn retire(&self, window: impl Fn() -> Duration) {
-        let mut pacing = FuturesUnordered::new();
-        loop {
-            let (overdue, next) = self.close_due(tokio::time::Instant::now().into_std());
-            if !overdue.is_empty() {
-                pacing.push(close_paced(overdue, window()));
-            }
-            let at_next = async {
-                match next {
-                    Some(next) => tokio::time::sleep_until(next.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = at_next => {}
-                () = self.due_earlier.notified() => {}
-                Some(()) = pacing.next() => {}
-            }
-        }
-    }
-
-    /// Closes due connections. Returns those overdue by more than [`LONGEST_STEP`], once each, and the next
-    /// due time.
-    fn close_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
-        let (mut due, mut overdue, mut next) = (Vec::new(), Vec::new(), None);
-        let mut open = self.open.lock();
-        while let Some(&(moment, at)) = open.due.first() {
-            if moment > now {
-                next = Some(moment);
-                break;
-            }
-            open.due.pop_first();
-            let taken = if now - moment > LONGEST_STEP { &mut overdue } else { &mut due };
-            taken.push(Arc::clone(&open.connections[at]));
-        }
-        drop(open);
-        due.iter().for_each(|connection| connection.close(Instant::now()));
-        (overdue, next)
-    }
-
-    /// Aborts connections that do not close, and has streams enforce their ACK timeout; never returns.
-    /// `times` returns the longest time to close, and the ACK timeout.
+    /// Closes connections at their maximum age, aborts those that do not close, and has streams enforce their
+    /// ACK timeout; never returns.
     ///
-    /// Streams need no timer: each is polled four times within the ACK timeout. Example: with 60 s to close
-    /// and an ACK timeout of 40 s, a round runs every 5 s and polls half of the connections.
-    pub async fn enforce_timeouts(&self, times: impl Fn() -> (Duration, Duration)) {
+    /// Rounds for all cost less than a timer of each connection. All may be due at once, as after a pause of the
+    /// process. A round closes only as many as let all leave within [`Policy::retirement`].
+    ///
+    /// Each stream is polled four times within the ACK timeout. Example: with 60 s to close and an ACK timeout
+    /// of 40 s, a round runs every 5 s and polls half of the connections.
+    pub async fn enforce_timeouts(&self, policy: impl Fn() -> Arc<Policy>) {
         let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
         let mut turn = 0;
         loop {
-            let (now, (stall, unacked)) = (Instant::now(), times());
-            let pause = (stall.min(unacked) / 4).clamp(shortest, longest);
+            let (now, policy) = (tokio::time::Instant::now().into_std(), policy());
+            let (stall, unacked) = (policy.limits.stall_timeout, policy.unacked_timeout());
+            let pause =
+                (stall.min(unacked).min(policy.limits.max_connection_age) / 4).clamp(shortest, longest);
             let parts =
                 usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
-            for (at, connection) in self.numbered() {
+            let (all, mut due) = (self.numbered(), Vec::new());
+            let share = pause.div_duration_f64(policy.retirement().max(pause));
+            let most = (all.len() as f64 * share).ceil() as usize;
+            for (at, connection) in all {
                 connection.abort_if_stuck(now, stall);
                 if at % parts == turn % parts {
                     connection.request_recheck();
                 }
+                if due.len() < most && connection.is_due(now) {
+                    due.push(connection);
+                }
             }
             turn = (turn + 1) % parts;
-            tokio::time::sleep(pause).await;
+            tokio::join!(close_paced(due, pause), tokio::time::sleep(pause));
         }
     }
 
@@ -292,16 +248,12 @@ async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
 pub(super) struct ConnectionGuard {
     pub(super) connection: Arc<Connection>,
     at: usize,
-    due: Instant,
     of: Arc<Connections>,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut open = self.of.open.lock();
-        open.connections.remove(self.at);
-        open.due.remove(&(self.due, self.at));
-        drop(open);
+        self.of.open.lock().connections.remove(self.at);
         self.of.empty.notify_waiters();
     }
 }
@@ -401,22 +353,19 @@ mod tests {
         (0..15_000).map(|_| connections.open(age, now)).collect()
     }
 
-    fn retire(connections: &Arc<Connections>) {
-        let connections = Arc::clone(connections);
-        tokio::spawn(async move { connections.retire(|| Duration::from_secs(20)).await });
+    fn enforce_timeouts(connections: &Arc<Connections>) {
+        let (connections, policy) = (Arc::clone(connections), Arc::new(Policy::for_tests()));
+        tokio::spawn(async move { connections.enforce_timeouts(|| Arc::clone(&policy)).await });
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_fleet_that_connected_at_once_leaves_evenly_over_the_last_fifth_of_the_age() {
         const AGE: usize = 30 * 60;
         let connections: Arc<Connections> = Arc::default();
-        // `retire` waits for this one when the fleet comes, whose members are due earlier.
-        let _patient =
-            connections.open(Duration::from_secs(24 * 3600), tokio::time::Instant::now().into_std());
-        retire(&connections);
+        enforce_timeouts(&connections);
         tokio::task::yield_now().await;
         let _open = open_fleet(&connections, Duration::from_secs(AGE as u64));
-        let counts = closed_by_second(&connections, AGE + 1).await;
+        let counts = closed_by_second(&connections, AGE + 10).await;
         assert_eq!(counts[..AGE * 4 / 5].iter().sum::<usize>(), 0, "too early");
         assert_eq!(counts.iter().sum::<usize>(), 15_000, "too late");
         // 42 on average.
@@ -430,32 +379,12 @@ mod tests {
         let open = open_fleet(&connections, Duration::from_secs(60));
         // A pause of the process: all are overdue.
         tokio::time::advance(Duration::from_secs(3600)).await;
-        retire(&connections);
-        let counts = closed_by_second(&connections, 16).await;
-        assert!(counts.iter().all(|count| (900..=970).contains(count)), "{counts:?}");
+        enforce_timeouts(&connections);
+        let counts = closed_by_second(&connections, 20).await;
+        assert!(counts.iter().all(|count| *count < 1000), "{counts:?}");
+        assert_eq!(counts.iter().sum::<usize>(), 15_000, "{counts:?}");
         drop(open);
-        assert!(connections.open.lock().due.is_empty() && connections.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn connections_due_at_their_own_times_leave_in_time_however_many_they_are() {
-        let connections: Arc<Connections> = Arc::default();
-        let overdue = open_fleet(&connections, Duration::from_secs(60));
-        // A pause of the process.
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        let in_time = open_fleet(&connections, Duration::from_secs(10));
-        retire(&connections);
-        let closed =
-            |fleet: &[ConnectionGuard]| fleet.iter().filter(|guard| guard.connection.is_closing()).count();
-        for (after, low, high) in [(8, 0, 300), (1, 7000, 8000), (1, 14_900, 15_000)] {
-            tokio::time::sleep(Duration::from_secs(after)).await;
-            let count = closed(&in_time);
-            assert!((low..=high).contains(&count), "{count} instead of {low} to {high}");
-        }
-        tokio::time::sleep(LONGEST_STEP).await;
-        assert_eq!(closed(&in_time), 15_000);
-        let count = closed(&overdue);
-        assert!((9000..=9700).contains(&count), "{count}: those that are due together are paced still");
+        assert!(connections.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

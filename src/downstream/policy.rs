@@ -71,11 +71,6 @@ impl AuthzPolicy {
         Self { rules: rules.collect(), default: RulesByTrust::new(base, rest), trust_loopback }
     }
 
-    /// Time within which every client must answer a response.
-    fn unacked_timeout(&self) -> Duration {
-        self.default.others.unacked_timeout
-    }
-
     /// Rules for a peer. Secrets need a verified certificate, a Unix socket, or trusted loopback.
     pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         let local = match peer.source {
@@ -118,14 +113,14 @@ impl Policy {
         one.serve_secrets == other.serve_secrets && one.permissions == other.permissions
     }
 
-    /// Longest time to close a connection, and longest time without an ACK.
-    pub fn times(&self) -> (Duration, Duration) {
-        (self.limits.stall_timeout, self.authz.unacked_timeout())
+    /// Time within which every client must answer a response.
+    pub(super) fn unacked_timeout(&self) -> Duration {
+        self.authz.default.others.unacked_timeout
     }
 
     /// Window to close connections that reach `max_connection_age` together: the drain window, but at most a
     /// fifth of the age.
-    pub fn retirement(&self) -> Duration {
+    pub(super) fn retirement(&self) -> Duration {
         self.drain.min(self.limits.max_connection_age / 5)
     }
 
@@ -178,6 +173,12 @@ mod tests {
         assert_eq!(permissions(&from(1)), some);
         assert_eq!(permissions(&from(2)), Permissions::default());
         assert_eq!(permissions(&Peer::unproven(Source::Unix)), Permissions::nothing());
+    }
+
+    impl Policy {
+        pub(in super::super) fn for_tests() -> Self {
+            policy(false)
+        }
     }
 
     fn policy(serve_secrets: bool) -> Policy {

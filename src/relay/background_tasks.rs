@@ -83,8 +83,6 @@ pub(super) async fn publish_readiness(
 }
 
 async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, status: Arc<Status>) {
-    let times = || server.policy.load().times();
-    let retirement = || server.policy.load().retirement();
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -101,7 +99,7 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
             server.fleet.log_rejections(Instant::now());
         }
     };
-    tokio::join!(connections.enforce_timeouts(times), connections.retire(retirement), upkeep, rejections);
+    tokio::join!(connections.enforce_timeouts(|| server.policy.load_full()), upkeep, rejections);
 }
 
 /// Starts the tasks that watch connections and memory until `stop`.
