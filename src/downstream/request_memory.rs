@@ -114,179 +114,118 @@ pub(super) struct Payer {
 #[derive(Debug)]
 pub(super) struct VersionExtractor {
     payer: Option<Payer>,
-    expected: Expected,
-    header: [u8; HEADER],
-    header_len: u8,
-    extracted: Option<Box<Extracted>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Expected {
-    Header,
-    Kept(usize),
-    Version(usize),
-    /// Bytes that cannot be parsed.
-    Unreadable,
-}
-
-#[derive(Debug)]
-struct Extracted {
-    versions: Versions,
-    /// Start of an entry that arrives in pieces.
+    /// Start of a field that arrives in pieces.
     partial: Vec<u8>,
+    /// Whether bytes came that cannot be parsed: the rest of the request is kept.
+    is_unreadable: bool,
+    versions: Option<Box<Versions>>,
 }
 
 enum Header {
     Incomplete,
-    Field { is_version: bool, payload: usize },
+    /// Lengths of the header and of the payload behind it.
+    Field {
+        is_version: bool,
+        header: usize,
+        payload: usize,
+    },
     Unreadable,
 }
 
 impl VersionExtractor {
     pub(super) const fn new(payer: Option<Payer>) -> Self {
-        Self { payer, expected: Expected::Header, header: [0; HEADER], header_len: 0, extracted: None }
+        Self { payer, partial: Vec::new(), is_unreadable: false, versions: None }
     }
 
     /// Parses more of a request. Kept bytes go to `kept`, up to `limit` bytes.
     pub(super) fn push(
         &mut self,
-        mut piece: &[u8],
-        kept: &mut BytesMut,
-        limit: usize,
-    ) -> Result<(), TooLargeError> {
-        while !piece.is_empty() {
-            match self.expected {
-                Expected::Header => {
-                    let (byte, rest) = (piece[0], &piece[1..]);
-                    piece = rest;
-                    self.header[usize::from(self.header_len)] = byte;
-                    self.header_len += 1;
-                    self.read_header(kept, limit)?;
-                }
-                Expected::Kept(left) => {
-                    let (taken, rest) = piece.split_at(left.min(piece.len()));
-                    kept.put_slice(taken);
-                    piece = rest;
-                    self.expected = if taken.len() < left {
-                        Expected::Kept(left - taken.len())
-                    } else {
-                        Expected::Header
-                    };
-                }
-                Expected::Version(left) => {
-                    let (taken, rest) = piece.split_at(left.min(piece.len()));
-                    piece = rest;
-                    self.expected = if taken.len() < left {
-                        Expected::Version(left - taken.len())
-                    } else {
-                        Expected::Header
-                    };
-                    self.take_version(taken, left == taken.len(), kept, limit)?;
-                }
-                Expected::Unreadable => {
-                    if kept.len() + piece.len() > limit {
-                        return Err(TooLargeError);
-                    }
-                    kept.put_slice(piece);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLargeError> {
-        let header = &self.header[..usize::from(self.header_len)];
-        self.expected = match read_header(header) {
-            Header::Incomplete => return Ok(()),
-            // An entry that alone exceeds the limit is not taken as a version.
-            Header::Field { is_version: true, payload } if payload <= limit => {
-                self.header_len = 0;
-                return self.begin_version(payload, kept, limit);
-            }
-            Header::Field { payload, .. } if (kept.len() + header.len()).saturating_add(payload) > limit => {
-                return Err(TooLargeError);
-            }
-            Header::Field { payload: 0, .. } => Expected::Header,
-            Header::Field { payload, .. } => Expected::Kept(payload),
-            Header::Unreadable => Expected::Unreadable,
-        };
-        kept.put_slice(header);
-        self.header_len = 0;
-        Ok(())
-    }
-
-    fn begin_version(
-        &mut self,
-        payload: usize,
-        kept: &mut BytesMut,
-        limit: usize,
-    ) -> Result<(), TooLargeError> {
-        let payer = self.payer.as_ref();
-        self.extracted.get_or_insert_with(|| {
-            let share = payer.map(|payer| MemoryShare::new(&payer.of, &payer.connection));
-            let versions = share.map_or_else(Versions::default, |share| Versions::within(Box::new(share)));
-            Box::new(Extracted { versions, partial: Vec::new() })
-        });
-        if payload == 0 {
-            return self.take_version(&[], true, kept, limit);
-        }
-        self.expected = Expected::Version(payload);
-        Ok(())
-    }
-
-    fn take_version(
-        &mut self,
         piece: &[u8],
-        is_whole: bool,
         kept: &mut BytesMut,
         limit: usize,
     ) -> Result<(), TooLargeError> {
-        let Some(Extracted { versions, partial }) = self.extracted.as_deref_mut() else { return Ok(()) };
-        if versions.is_over() {
+        if self.partial.is_empty() {
+            let rest = self.take_fields(piece, kept, limit)?;
+            self.partial.extend_from_slice(rest);
             return Ok(());
         }
-        let is_in_one_piece = is_whole && partial.is_empty();
-        if !is_in_one_piece {
-            partial.extend_from_slice(piece);
+        let mut bytes = std::mem::take(&mut self.partial);
+        bytes.extend_from_slice(piece);
+        let rest = self.take_fields(&bytes, kept, limit)?.len();
+        if rest > 0 {
+            bytes.drain(..bytes.len() - rest);
+            self.partial = bytes;
         }
-        if !is_whole {
-            return Ok(());
-        }
-        let entry = if is_in_one_piece { piece } else { &partial[..] };
-        match read_version(entry) {
-            Ok((name, version)) => versions.add(name, version),
-            Err(MalformedError) if kept.len() + wire::field_len(entry.len()) > limit => {
+        Ok(())
+    }
+
+    /// Takes whole fields, and returns the rest.
+    fn take_fields<'b>(
+        &mut self,
+        mut bytes: &'b [u8],
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<&'b [u8], TooLargeError> {
+        while !bytes.is_empty() {
+            let field = if self.is_unreadable { Header::Unreadable } else { read_header(bytes) };
+            let (is_version, header, length) = match field {
+                Header::Incomplete => break,
+                // An entry that alone exceeds the limit is not taken as a version.
+                Header::Field { is_version, header, payload } => {
+                    (is_version && payload <= limit, header, header.saturating_add(payload))
+                }
+                Header::Unreadable => {
+                    self.is_unreadable = true;
+                    (false, 0, bytes.len())
+                }
+            };
+            let has_room = kept.len().saturating_add(length) <= limit;
+            if !is_version && !has_room {
                 return Err(TooLargeError);
             }
-            Err(MalformedError) => {
-                wire::put_header(kept, VERSIONS, entry.len());
-                kept.put_slice(entry);
+            let Some((field, rest)) = bytes.split_at_checked(length) else { break };
+            bytes = rest;
+            if is_version && self.take_version(&field[header..]) {
+                continue;
             }
+            if !has_room {
+                return Err(TooLargeError);
+            }
+            kept.put_slice(field);
         }
-        partial.clear();
-        Ok(())
+        Ok(bytes)
+    }
+
+    /// Takes an entry, unless it is malformed.
+    fn take_version(&mut self, entry: &[u8]) -> bool {
+        let payer = self.payer.as_ref();
+        let versions = self.versions.get_or_insert_with(|| {
+            let share = payer.map(|payer| MemoryShare::new(&payer.of, &payer.connection));
+            Box::new(share.map_or_else(Versions::default, |share| Versions::within(Box::new(share))))
+        });
+        if versions.is_over() {
+            return true;
+        }
+        let read = read_version(entry);
+        read.is_ok_and(|(name, version)| {
+            versions.add(name, version);
+            true
+        })
     }
 
     /// Ends a request. A cut-off field goes to `kept`, which the decoder then refuses.
     pub(super) fn end(&mut self, kept: &mut BytesMut) {
-        kept.put_slice(&self.header[..usize::from(self.header_len)]);
-        if let Expected::Version(left) = self.expected {
-            wire::put_header(kept, VERSIONS, left);
-        }
-        (self.expected, self.header_len) = (Expected::Header, 0);
-        if let Some(extracted) = &mut self.extracted {
-            extracted.partial = Vec::new();
-        }
+        kept.put_slice(&std::mem::take(&mut self.partial));
+        self.is_unreadable = false;
     }
 
     pub(super) fn take_versions(&mut self) -> Versions {
-        self.extracted.take().map(|extracted| extracted.versions).unwrap_or_default()
+        self.versions.take().map(|versions| *versions).unwrap_or_default()
     }
 
-    /// Bytes kept of an incomplete entry.
-    pub(super) fn partial_bytes(&self) -> usize {
-        self.extracted.as_ref().map_or(0, |extracted| extracted.partial.capacity())
+    /// Bytes kept of an incomplete field.
+    pub(super) const fn partial_bytes(&self) -> usize {
+        self.partial.capacity()
     }
 }
 
@@ -295,19 +234,23 @@ pub(super) fn has_versions(message: &[u8]) -> bool {
     wire::fields(message).any(|field| !field.is_ok_and(|field| field.number != u32::from(VERSIONS)))
 }
 
-fn read_header(header: &[u8]) -> Header {
-    let unless_full = if header.len() < HEADER { Header::Incomplete } else { Header::Unreadable };
-    let Some((tag, rest)) = wire::varint(header) else { return unless_full };
-    let (number, payload) = (tag >> 3, wire::varint(rest));
-    match (tag & 7, payload) {
+/// Parses the tag at the start of these bytes, and the length or number behind it.
+fn read_header(bytes: &[u8]) -> Header {
+    let unless_full = if bytes.len() < HEADER { Header::Incomplete } else { Header::Unreadable };
+    let Some((tag, rest)) = wire::varint(bytes) else { return unless_full };
+    let (number, number_or_length) = (tag >> 3, wire::varint(rest));
+    let field = |rest: &[u8], payload| {
+        let is_version = tag & 7 == 2 && number == u64::from(VERSIONS);
+        Header::Field { is_version, header: bytes.len() - rest.len(), payload }
+    };
+    match (tag & 7, number_or_length) {
         _ if number == 0 || tag > u64::from(u32::MAX) => Header::Unreadable,
-        (0, Some(_)) => Header::Field { is_version: false, payload: 0 },
-        (1, _) => Header::Field { is_version: false, payload: 8 },
-        (5, _) => Header::Field { is_version: false, payload: 4 },
-        (2, Some((len, _))) => match usize::try_from(len) {
-            Ok(payload) => Header::Field { is_version: number == u64::from(VERSIONS), payload },
-            Err(_) => Header::Unreadable,
-        },
+        (0, Some((_, rest))) => field(rest, 0),
+        (1, _) => field(rest, 8),
+        (5, _) => field(rest, 4),
+        (2, Some((length, rest))) => {
+            usize::try_from(length).map_or(Header::Unreadable, |payload| field(rest, payload))
+        }
         (0 | 2, None) => unless_full,
         _ => Header::Unreadable,
     }
