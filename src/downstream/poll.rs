@@ -11,16 +11,12 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::body::{ClientBody, ResponseBody, text};
-use super::connection::NameShare;
 use super::poll_request::{OpenedPoll, PollClient, PollError, discard, open};
 use super::scheduler::{BackgroundDrop, LazyTimer};
 use super::server_state::ServerState;
 use crate::fairness::{MANY_NAMES, RETRY};
-use crate::fleet::Registration;
-use crate::groups::GroupSeat;
 use crate::json::{JsonError, JsonResponse};
 use crate::limit::Limit;
-use crate::pool::Share;
 use crate::resource::Kind;
 use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::{PollGauge, PollOutcome};
@@ -51,22 +47,11 @@ pub(super) async fn answer(
             .into_response();
     }
     client.connection.note_served();
-    let connection = Arc::clone(&client.connection);
-    // Boxed, so that a waiting poll does not keep the memory of reading.
-    let opened = Box::pin(open(kind, request, &client, &server, now)).await;
-    let ended = match opened {
-        Ok(opened) => ParkedPoll::new(opened, client, Arc::clone(&server)).wait(&mut gauge).await,
-        Err(fault) => Err(fault),
-    };
-    let done = match ended {
-        // The names count until the poll is answered.
-        Ok(DecidedPoll { poll, verdict, names: _names }) => Box::pin(write(poll, verdict, &server)).await,
-        Err(fault) => Err(fault),
-    };
-    match done {
-        Ok(PollAnswer { answer, waited }) => {
+    match serve(kind, request, &client, &server, now, &mut gauge).await {
+        Ok((answer, waited)) => {
             gauge.answered(answer.len(), waited);
-            let mut response = Response::new(ResponseBody::json(answer, &connection, &server.unsent));
+            let body = ResponseBody::json(answer, &client.connection, &server.unsent);
+            let mut response = Response::new(body);
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
@@ -77,10 +62,63 @@ pub(super) async fn answer(
     }
 }
 
-struct PollAnswer {
-    answer: JsonResponse,
-    /// Time since the newest change that it waited for.
-    waited: Option<Duration>,
+/// Answer, and the time since the newest change that it waited for.
+type PollAnswer = (JsonResponse, Option<Duration>);
+
+async fn serve(
+    kind: Kind,
+    request: Request<ClientBody>,
+    client: &PollClient,
+    server: &ServerState,
+    now: Instant,
+    gauge: &mut PollGauge,
+) -> Result<PollAnswer, PollError> {
+    // Boxed, so that a waiting poll does not keep the memory of reading.
+    let mut opened = Box::pin(open(kind, request, client, server, now)).await?;
+    let verdict = wait(&mut opened, client, server, gauge).await?;
+    opened.slot = None;
+    // The names count until the poll is answered.
+    let OpenedPoll { poll, names: _names, .. } = opened;
+    Box::pin(write(poll, verdict, server)).await
+}
+
+/// Waits until it is known how to answer. A slow request costs as much as a waiting poll, and may have a slot
+/// already.
+async fn wait(
+    opened: &mut OpenedPoll,
+    client: &PollClient,
+    server: &ServerState,
+    gauge: &mut PollGauge,
+) -> Result<PollVerdict, PollError> {
+    let OpenedPoll { poll, slot, seat, .. } = opened;
+    let (mut timer, mut is_parked) = (LazyTimer::default(), false);
+    std::future::poll_fn(|cx| {
+        // Registered before the check, so that any later change wakes the poll.
+        poll.wake_handle().register(cx.waker());
+        loop {
+            let (now, upstream) = (Instant::now(), seat.group().upstream());
+            // A closing connection waits for its open requests.
+            let verdict = || {
+                if client.connection.is_closing() {
+                    poll.expire(now, upstream)
+                } else {
+                    poll.next(now, upstream)
+                }
+            };
+            let verdict = server.scheduler.run(poll.names() > MANY_NAMES, verdict);
+            let verdict = verdict.unwrap_or(PollVerdict::Wait(now + RETRY));
+            let PollVerdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
+            if slot.is_none() {
+                let taken = server.polls.park(client.peer.source, &server.policy.load());
+                *slot = Some(taken.ok_or_else(PollError::too_many)?);
+            }
+            if !std::mem::replace(&mut is_parked, true) {
+                gauge.parked();
+            }
+            ready!(timer.poll(Some(until), cx));
+        }
+    })
+    .await
 }
 
 async fn write(
@@ -112,7 +150,7 @@ async fn write(
         Ok(answer) => {
             let waited = poll.changed_at().map(|changed| now.saturating_duration_since(changed));
             poll.end(Some(answer.version), &polls.memory, now);
-            Ok(PollAnswer { answer, waited })
+            Ok((answer, waited))
         }
         Err(error) => {
             // Logged, because only an operator can fix it.
@@ -131,79 +169,6 @@ async fn write(
             };
             let fault = PollError::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
             Err(if let JsonError::TooLarge { .. } = error { fault.over(Limit::Unsent) } else { fault })
-        }
-    }
-}
-
-pub(super) struct ParkedPoll {
-    poll: BackgroundDrop<Poll>,
-    names: NameShare,
-    /// Slot of its peer, once needed: a slow request costs as much as a waiting poll.
-    slot: Option<Share>,
-    parked: bool,
-    timer: LazyTimer,
-    client: PollClient,
-    seat: GroupSeat,
-    _registration: Registration,
-    server: Arc<ServerState>,
-}
-
-pub(super) struct DecidedPoll {
-    pub(super) poll: BackgroundDrop<Poll>,
-    verdict: PollVerdict,
-    pub(super) names: NameShare,
-}
-
-impl ParkedPoll {
-    pub(super) fn new(opened: OpenedPoll, client: PollClient, server: Arc<ServerState>) -> Self {
-        let OpenedPoll { poll, slot, names, seat, registration } = opened;
-        Self {
-            poll,
-            slot,
-            names,
-            parked: false,
-            timer: LazyTimer::default(),
-            client,
-            seat,
-            _registration: registration,
-            server,
-        }
-    }
-
-    pub(super) async fn wait(mut self, gauge: &mut PollGauge) -> Result<DecidedPoll, PollError> {
-        let verdict = std::future::poll_fn(|cx| self.look(cx, gauge)).await?;
-        Ok(DecidedPoll { poll: self.poll, verdict, names: self.names })
-    }
-
-    fn look(
-        &mut self,
-        cx: &mut task::Context<'_>,
-        gauge: &mut PollGauge,
-    ) -> task::Poll<Result<PollVerdict, PollError>> {
-        // Registered before the check, so that any later change wakes the poll.
-        self.poll.wake_handle().register(cx.waker());
-        loop {
-            let (now, upstream) = (Instant::now(), self.seat.group().upstream());
-            // A closing connection waits for its open requests.
-            let verdict = || {
-                if self.client.connection.is_closing() {
-                    self.poll.expire(now, upstream)
-                } else {
-                    self.poll.next(now, upstream)
-                }
-            };
-            let verdict = self.server.scheduler.run(self.poll.names() > MANY_NAMES, verdict);
-            let verdict = verdict.unwrap_or(PollVerdict::Wait(now + RETRY));
-            let PollVerdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
-            if self.slot.is_none() {
-                let polls = &self.server.polls;
-                let slot = polls.park(self.client.peer.source, &self.server.policy.load());
-                self.slot = Some(slot.ok_or_else(PollError::too_many)?);
-            }
-            if !std::mem::replace(&mut self.parked, true) {
-                gauge.parked();
-            }
-            ready!(self.timer.poll(Some(until), cx));
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct OpenedPoll {
     pub(super) names: NameShare,
     pub(super) seat: GroupSeat,
     /// Entry among the clients, for operators.
-    pub(super) registration: Registration,
+    pub(super) _registration: Registration,
 }
 
 /// Returns the hold time of a request, at most `longest` (R-REST-06).
@@ -140,8 +140,9 @@ pub(super) async fn open(
     let registration = server.fleet.open("rest", Arc::clone(&client.peer), client.connection.number(), now);
     let asked = PollRequest { version, audience: poll.audience() };
     registration.polled(Arc::clone(poll.client()), seat.key(), asked);
-    let poll = server.scheduler.drop_guard(poll, |poll| poll.names() > MANY_NAMES);
-    Ok(OpenedPoll { poll, slot, names, seat, registration })
+    let scheduler = (poll.names() > MANY_NAMES).then(|| server.scheduler.clone());
+    let poll = BackgroundDrop::new(poll, scheduler);
+    Ok(OpenedPoll { poll, slot, names, seat, _registration: registration })
 }
 
 /// Beginning of a version that a client claims to hold. Versions of a relay are shorter.

@@ -22,7 +22,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker, ready};
@@ -111,15 +111,6 @@ impl FairScheduler {
         }
     }
 
-    /// Wraps a value that is dropped in the background if `is_long` returns true at its drop.
-    pub(super) fn drop_guard<T: Send + 'static>(
-        &self,
-        value: T,
-        is_long: fn(&T) -> bool,
-    ) -> BackgroundDrop<T> {
-        BackgroundDrop { value: Some(value), scheduler: self.clone(), is_long }
-    }
-
     /// Drops a value on another thread, or here if that thread is too busy.
     pub(super) fn drop_in_background(&self, gone: impl Send + 'static) {
         _ = self.reclaim_queue.try_send(Box::new(gone));
@@ -136,12 +127,19 @@ impl FairScheduler {
     }
 }
 
+/// Value that is dropped in the background if that may take long.
 #[derive(Debug)]
 pub(super) struct BackgroundDrop<T: Send + 'static> {
     /// Present until the drop.
     value: Option<T>,
-    scheduler: FairScheduler,
-    is_long: fn(&T) -> bool,
+    /// `None` if the drop is short.
+    scheduler: Option<FairScheduler>,
+}
+
+impl<T: Send + 'static> BackgroundDrop<T> {
+    pub(super) fn new(value: T, scheduler: Option<FairScheduler>) -> Self {
+        Self { value: Some(value), scheduler }
+    }
 }
 
 impl<T: Send + 'static> Deref for BackgroundDrop<T> {
@@ -153,17 +151,10 @@ impl<T: Send + 'static> Deref for BackgroundDrop<T> {
     }
 }
 
-impl<T: Send + 'static> DerefMut for BackgroundDrop<T> {
-    #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
-    fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().expect("not dropped yet")
-    }
-}
-
 impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     fn drop(&mut self) {
-        if let Some(value) = self.value.take_if(|value| (self.is_long)(value)) {
-            self.scheduler.drop_in_background(value);
+        if let Some(scheduler) = &self.scheduler {
+            scheduler.drop_in_background(self.value.take());
         }
     }
 }
