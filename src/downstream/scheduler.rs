@@ -228,7 +228,7 @@ impl PermitRequest {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(Permit(ReturnOnDrop(Arc::clone(&self.of))))
+        Poll::Ready(Permit(Arc::clone(&self.of)))
     }
 }
 
@@ -242,25 +242,20 @@ impl Drop for PermitRequest {
     }
 }
 
-/// Gives the permit to the next connection on drop.
+/// Permit for one poll. On drop the next connection gets it.
 #[derive(Debug)]
-struct ReturnOnDrop(Arc<PermitPool>);
+#[must_use = "dropped, it lets the next one go on before others had their turn"]
+pub(crate) struct Permit(Arc<PermitPool>);
 
-impl Drop for ReturnOnDrop {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.release();
     }
 }
 
-/// Permit for one poll.
-#[derive(Debug)]
-#[must_use = "dropped, it lets the next one go on before others had their turn"]
-pub(crate) struct Permit(ReturnOnDrop);
-
 impl Permit {
     /// Gives it back once other tasks have run.
     pub(crate) fn end(self) {
-        let Self(permit) = self;
         tokio::spawn(async move {
             // Behind all ready tasks: a task that wakes itself goes to the end of the queue.
             let mut is_behind = false;
@@ -274,7 +269,7 @@ impl Permit {
             .await;
             // Then behind the tasks that sockets wake.
             tokio::task::yield_now().await;
-            drop(permit);
+            drop(self);
         });
     }
 }
