@@ -36,7 +36,7 @@ use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
 /// State of a connection. It only moves forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     Open,
     /// Open streams end, and new ones are refused.
@@ -45,16 +45,13 @@ pub(super) enum ConnectionState {
     Aborted,
 }
 
-const STATES: [ConnectionState; 3] =
-    [ConnectionState::Open, ConnectionState::Closing, ConnectionState::Aborted];
-
 #[derive(Debug)]
 pub(super) struct Connection {
-    state: AtomicU8,
     opened: Instant,
     /// Time at which it closes for its age.
     due: Instant,
-    closing_since: Mutex<Option<Instant>>,
+    closing_since: OnceLock<Instant>,
+    aborted: AtomicBool,
     task: AtomicWaker,
     peer: OnceLock<Arc<Peer>>,
     /// Tenant in the pools of all peers, created at its first use.
@@ -79,12 +76,12 @@ pub(super) struct Credentials {
 }
 
 impl Connection {
-    pub(super) fn new(number: u64, state: ConnectionState, now: Instant, due: Instant) -> Self {
+    pub(super) fn new(number: u64, now: Instant, due: Instant) -> Self {
         Self {
-            state: AtomicU8::new(state as u8),
             opened: now,
             due,
-            closing_since: Mutex::new((state == ConnectionState::Closing).then_some(now)),
+            closing_since: OnceLock::new(),
+            aborted: AtomicBool::new(false),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
             tenant: OnceLock::new(),
@@ -149,7 +146,13 @@ impl Connection {
     }
 
     pub(super) fn state(&self) -> ConnectionState {
-        STATES[usize::from(self.state.load(Ordering::Acquire))]
+        if self.aborted.load(Ordering::Acquire) {
+            ConnectionState::Aborted
+        } else if self.closing_since.get().is_some() {
+            ConnectionState::Closing
+        } else {
+            ConnectionState::Open
+        }
     }
 
     /// Whether its streams must end.
@@ -216,17 +219,10 @@ impl Connection {
         self.recheck.load(Ordering::Relaxed) && self.recheck.swap(false, Ordering::AcqRel)
     }
 
-    /// Changes the state, unless it has moved on.
-    fn transition(&self, from: ConnectionState, to: ConnectionState) {
-        let turned = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
-        if turned.is_ok() {
+    pub(super) fn abort(&self) {
+        if !self.aborted.swap(true, Ordering::AcqRel) {
             self.task.wake();
         }
-    }
-
-    pub(super) fn abort(&self) {
-        self.transition(ConnectionState::Open, ConnectionState::Aborted);
-        self.transition(ConnectionState::Closing, ConnectionState::Aborted);
     }
 
     pub(super) fn is_aborted(&self) -> bool {
@@ -234,17 +230,16 @@ impl Connection {
     }
 
     pub(super) fn close(&self, now: Instant) {
-        if !self.is_closing() {
-            *self.closing_since.lock() = Some(now);
-            self.transition(ConnectionState::Open, ConnectionState::Closing);
+        if self.closing_since.set(now).is_ok() {
+            self.task.wake();
         }
     }
 
     /// Aborts it if it has been closing for `stall`. Foreign streams, such as a health watch, do not end by
     /// themselves.
     pub(super) fn abort_if_stuck(&self, now: Instant, stall: Duration) {
-        if self.closing_since.lock().is_some_and(|since| now >= since + stall) {
-            self.transition(ConnectionState::Closing, ConnectionState::Aborted);
+        if self.closing_since.get().is_some_and(|since| now >= *since + stall) {
+            self.abort();
         }
     }
 }

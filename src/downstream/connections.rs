@@ -10,7 +10,7 @@ use rand::Rng as _;
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::connection::{Connection, ConnectionState, Credentials};
+use super::connection::{Connection, Credentials};
 use super::policy::Policy;
 use super::unsent_memory::Unsent;
 use crate::identity::Peer;
@@ -50,14 +50,12 @@ impl Connections {
         // Spread over the last fifth, so that a fleet does not return at once.
         let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let mut open = self.open.lock();
-        // Read under the lock: a connection that a drain does not find in the list sees the drain.
-        let state = if self.draining.load(Ordering::Acquire) {
-            ConnectionState::Closing
-        } else {
-            ConnectionState::Open
-        };
         open.opened += 1;
-        let connection = Arc::new(Connection::new(open.opened, state, now, due));
+        let connection = Arc::new(Connection::new(open.opened, now, due));
+        // Read under the lock: a connection that a drain does not find in the list sees the drain.
+        if self.draining.load(Ordering::Acquire) {
+            connection.close(now);
+        }
         let at = open.connections.insert(Arc::clone(&connection));
         ConnectionGuard { connection, at, of: Arc::clone(self) }
     }
@@ -260,7 +258,7 @@ impl Drop for ConnectionGuard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection::Usage;
+    use super::super::connection::{ConnectionState, Usage};
     use super::*;
     use crate::identity::Source;
 
