@@ -2,7 +2,7 @@
 //!
 //! Owns their time limit. A handshake takes a few computations of about a millisecond, done while it is
 //! polled. A fleet that reconnects would keep every thread busy. So each poll needs a permit of the
-//! [`FairScheduler`]. The wait for it does not count, or handshakes of a large fleet would time out with half
+//! [`FairScheduler`](super::scheduler::FairScheduler). The wait for it does not count, or handshakes of a large fleet would time out with half
 //! of the work done.
 //!
 //! No work is done for a peer that has left. After [`LONGEST_HANDSHAKE_WAIT`] a peer is about to leave, and
@@ -14,58 +14,15 @@
 //! 3 s it refuses the other 12,000, which retry within a second or two. Each served client has waited 3 s at
 //! most. Without the limit, all clients served after 5 s would have left.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 
-use super::scheduler::{FairScheduler, PermitRequest};
+use super::scheduler::PermitRequest;
 use crate::fairness::{LONGEST_HANDSHAKE_WAIT, PLACED_HANDSHAKE_POLLS};
-
-/// Settings of all handshakes. Clones share them.
-#[derive(Clone, Debug)]
-pub struct Handshakes {
-    scheduler: FairScheduler,
-    pub(super) timeout: Duration,
-}
-
-impl Handshakes {
-    /// Creates settings; `timeout` excludes the wait for permits.
-    pub const fn new(scheduler: FairScheduler, timeout: Duration) -> Self {
-        Self { scheduler, timeout }
-    }
-
-    /// Polls a handshake with permits, within the time limit. `has_left` tells whether its peer is known to
-    /// be gone.
-    pub(super) fn schedule<F: Future + Unpin>(
-        &self,
-        handshake: F,
-        has_left: fn(&F) -> bool,
-    ) -> FairHandshake<F> {
-        FairHandshake {
-            request: self.scheduler.request_permit(),
-            came: Instant::now(),
-            polls: 0,
-            waits: None,
-            timeout: Box::pin(sleep(self.timeout)),
-            handshake,
-            has_left,
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct FairHandshake<F> {
-    request: PermitRequest,
-    came: Instant,
-    polls: u8,
-    /// Start of the wait for a permit.
-    waits: Option<Instant>,
-    timeout: Pin<Box<Sleep>>,
-    handshake: F,
-    has_left: fn(&F) -> bool,
-}
 
 /// Reason for which a handshake was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,41 +35,45 @@ pub(super) enum HandshakeGivenUp {
     Left,
 }
 
-impl<F: Future + Unpin> Future for FairHandshake<F> {
-    type Output = Result<F::Output, HandshakeGivenUp>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let is_placed = self.polls < PLACED_HANDSHAKE_POLLS;
-        let came = if is_placed { self.came } else { Instant::now() }.into_std();
-        let Poll::Ready(permit) = self.request.poll_since(came, cx) else {
-            self.waits.get_or_insert_with(Instant::now);
+/// Polls a handshake with permits, within `limit`, which excludes the wait for permits. `has_left` tells whether
+/// its peer is known to be gone.
+pub(super) async fn schedule<F: Future + Unpin>(
+    mut request: PermitRequest,
+    limit: Duration,
+    mut handshake: F,
+    has_left: fn(&F) -> bool,
+) -> Result<F::Output, HandshakeGivenUp> {
+    let (arrived, mut timeout) = (Instant::now(), pin!(sleep(limit)));
+    // Number of polls, and start of the wait for a permit.
+    let (mut polls, mut waits) = (0_u8, None);
+    poll_fn(|cx| {
+        let is_placed = polls < PLACED_HANDSHAKE_POLLS;
+        let came = if is_placed { arrived } else { Instant::now() }.into_std();
+        let Poll::Ready(permit) = request.poll_since(came, cx) else {
+            waits.get_or_insert_with(Instant::now);
             return Poll::Pending;
         };
-        let given_up = if self.waits.is_some() && (self.has_left)(&self.handshake) {
-            Some(HandshakeGivenUp::Left)
-        } else if self.polls == 0 && self.came.elapsed() > LONGEST_HANDSHAKE_WAIT {
-            Some(HandshakeGivenUp::Waited)
-        } else {
-            None
-        };
-        if let Some(given_up) = given_up {
-            // The permit was not used.
-            drop(permit);
-            return Poll::Ready(Err(given_up));
+        // Without work, the permit goes to the next one at once.
+        if waits.is_some() && has_left(&handshake) {
+            return Poll::Ready(Err(HandshakeGivenUp::Left));
         }
-        self.polls = self.polls.saturating_add(1);
-        if let Some(since) = self.waits.take() {
-            let until = self.timeout.deadline() + since.elapsed();
-            self.timeout.as_mut().reset(until);
+        if polls == 0 && arrived.elapsed() > LONGEST_HANDSHAKE_WAIT {
+            return Poll::Ready(Err(HandshakeGivenUp::Waited));
         }
-        let polled = Pin::new(&mut self.handshake).poll(cx);
+        polls = polls.saturating_add(1);
+        if let Some(since) = waits.take() {
+            let until = timeout.deadline() + since.elapsed();
+            timeout.as_mut().reset(until);
+        }
+        let polled = Pin::new(&mut handshake).poll(cx);
         permit.end();
         if let Poll::Ready(done) = polled {
             return Poll::Ready(Ok(done));
         }
-        ready!(self.timeout.as_mut().poll(cx));
+        ready!(timeout.as_mut().poll(cx));
         Poll::Ready(Err(HandshakeGivenUp::TimedOut))
-    }
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -120,8 +81,29 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::super::scheduler::Permit;
+    use std::task::Context;
+
+    use super::super::scheduler::{FairScheduler, Permit};
     use super::*;
+
+    struct Handshakes {
+        scheduler: FairScheduler,
+        limit: Duration,
+    }
+
+    impl Handshakes {
+        fn new(scheduler: FairScheduler, limit: Duration) -> Self {
+            Self { scheduler, limit }
+        }
+
+        fn schedule<F: Future + Unpin>(
+            &self,
+            handshake: F,
+            has_left: fn(&F) -> bool,
+        ) -> impl Future<Output = Result<F::Output, HandshakeGivenUp>> + use<F> {
+            schedule(self.scheduler.request_permit(), self.limit, handshake, has_left)
+        }
+    }
 
     #[derive(Default)]
     struct Seen {
@@ -199,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn a_handshake_that_waits_for_its_peer_holds_no_permit() {
         let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
-        let mut stalled = handshakes.schedule(std::future::pending::<()>(), |_| false);
+        let mut stalled = pin!(handshakes.schedule(std::future::pending::<()>(), |_| false));
         assert!(futures_util::poll!(&mut stalled).is_pending());
         handshakes.schedule(std::future::ready(()), |_| false).await.unwrap();
     }

@@ -16,7 +16,6 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::AdmissionError;
 use super::connections::{ConnectionGuard, Connections};
-use super::handshake::Handshakes;
 use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_tcp, serve_unix};
 use super::server_state::ServerState;
 use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};
@@ -83,8 +82,9 @@ impl Listener {
     }
 
     /// Adds TLS. Each connection begins with the settings then in force.
-    pub fn with_tls(self, settings: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
-        Self { tls: Some(TlsListener::new(settings, handshakes)), ..self }
+    /// `handshake_timeout` excludes the wait for a turn.
+    pub fn with_tls(self, settings: Reloaded<ServerTls>, handshake_timeout: Duration) -> Self {
+        Self { tls: Some(TlsListener::new(settings, handshake_timeout)), ..self }
     }
 
     /// Returns the TCP address with its actual port; `None` for a Unix socket.

@@ -28,7 +28,6 @@ mod unsent_memory;
 
 pub use admission::{Admission, OverloadManager};
 pub use connections::Connections;
-pub use handshake::Handshakes;
 pub use listener::Listener;
 pub use policy::{AuthzPolicy, Policy};
 pub use request_memory::RequestMemory;

@@ -23,7 +23,7 @@ use super::admission::ConnectionSlot;
 use super::connection::{Connection, ConnectionState, Credentials, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
-use super::handshake::{HandshakeGivenUp, Handshakes};
+use super::handshake::{HandshakeGivenUp, schedule};
 use super::policy::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
 use super::server_state::ServerState;
@@ -237,14 +237,14 @@ where
 #[derive(Clone, Debug)]
 pub(super) struct TlsListener {
     settings: Reloaded<ServerTls>,
-    handshakes: Handshakes,
+    handshake_timeout: Duration,
     /// By result, so that one fault does not hide another.
     throttle: Arc<telemetry::LogThrottle<&'static str>>,
 }
 
 impl TlsListener {
-    pub(super) fn new(settings: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
-        Self { settings, handshakes, throttle: Arc::default() }
+    pub(super) fn new(settings: Reloaded<ServerTls>, handshake_timeout: Duration) -> Self {
+        Self { settings, handshake_timeout, throttle: Arc::default() }
     }
 
     pub(super) async fn serve<H: Health>(
@@ -252,10 +252,9 @@ impl TlsListener {
         socket: impl Transport + Peek + 'static,
         pending: PendingConnection<H>,
     ) -> Result<(), ConnectionError> {
-        let source = pending.source;
         let settings = self.settings.load();
         // Boxed, so that a connection does not keep the memory of its handshake.
-        let handshake = self.handshake(socket, settings.config(), &pending.connection, source);
+        let handshake = self.handshake(socket, settings.config(), &pending);
         let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
         let (_, session) = socket.get_ref();
         let is_http2 = session.alpn_protocol() == Some(b"h2");
@@ -330,22 +329,22 @@ impl TlsListener {
     }
 
     /// Performs the handshake; `None` if the connection must close first.
-    async fn handshake<IO: Transport + Peek>(
+    async fn handshake<H, IO: Transport + Peek>(
         &self,
         socket: IO,
         config: Arc<ServerConfig>,
-        connection: &Connection,
-        source: Source,
+        pending: &PendingConnection<H>,
     ) -> Result<Option<Box<TlsStream<ReadBudget<IO>>>>, ConnectionError> {
-        let limit = self.handshakes.timeout;
+        let (limit, source) = (self.handshake_timeout, pending.source);
         let socket = ReadBudget::new(socket);
         let has_left = |accept: &Accept<ReadBudget<IO>>| {
             accept.get_ref().is_some_and(|socket| socket.get_ref().has_left())
         };
-        let handshake = self.handshakes.schedule(TlsAcceptor::from(config).accept(socket), has_left);
+        let permits = pending.server.scheduler.request_permit();
+        let handshake = schedule(permits, limit, TlsAcceptor::from(config).accept(socket), has_left);
         let done = tokio::select! {
             done = handshake => done,
-            () = connection.until_closing() => {
+            () = pending.connection.until_closing() => {
                 telemetry::tls_handshake("draining");
                 return Ok(None);
             }

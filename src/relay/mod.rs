@@ -42,7 +42,7 @@ use crate::admin::Admin;
 use crate::cache::{Budget, Cache};
 use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{
-    Admission, Connections, FairScheduler, Handshakes, Listener, OverloadManager, PollState, RequestMemory,
+    Admission, Connections, FairScheduler, Listener, OverloadManager, PollState, RequestMemory,
     ResponseCache, ServerState, Unsent,
 };
 use crate::groups::{Group, Groups, Starter, UpstreamView};
@@ -96,8 +96,7 @@ impl Relay {
         let saved = relay_snapshot::load(disk.as_ref(), config).await;
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let scheduler = FairScheduler::new(threads);
-        let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
-        let (listeners, addresses) = bind(config, &reloader, &handshakes)?;
+        let (listeners, addresses) = bind(config, &reloader)?;
         let admin = bind_admin(config).await?;
 
         let traces = Traces::from_environment(matches!(config.upstream.source, Source::Servers(_)));
@@ -263,11 +262,7 @@ impl Relay {
 }
 
 /// Binds all listeners. Returns them with actual ports.
-fn bind(
-    config: &Config,
-    reloader: &Reloader,
-    handshakes: &Handshakes,
-) -> anyhow::Result<(Vec<Listener>, Vec<ListenAddress>)> {
+fn bind(config: &Config, reloader: &Reloader) -> anyhow::Result<(Vec<Listener>, Vec<ListenAddress>)> {
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for (at, listener) in config.downstream.listeners.iter().enumerate() {
         let address = &listener.address;
@@ -281,8 +276,8 @@ fn bind(
             None => bound,
             Some((of, files)) => {
                 let (paths, key) = (files.paths(), of.clone());
-                let config = reloader.add(&of, paths, move |read| files.load(read)).context(key)?;
-                bound.with_tls(config, handshakes.clone())
+                let tls = reloader.add(&of, paths, move |read| files.load(read)).context(key)?;
+                bound.with_tls(tls, config.downstream.handshake_timeout)
             }
         });
     }
