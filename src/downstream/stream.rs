@@ -33,10 +33,6 @@ use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, S
 use crate::telemetry::{self, RequestResult, StreamGauge};
 use crate::upstream::Stay;
 
-/// Fraction of `stall_timeout` between checks of a stream without a send window: whether it still has
-/// something to send.
-const RECHECK: u32 = 4;
-
 enum RequestOutcome {
     /// Pure ACK of the newest response of a type.
     Ack(AckedType),
@@ -85,8 +81,6 @@ pub(super) struct StreamBody {
     writing: Option<SendCursor<Outgoing>>,
     /// Chunk that comes before those of `writing`.
     first: Option<Bytes>,
-    /// Time since which it has something to send and no window. The message is composed when there is one.
-    waits: Option<Instant>,
     timer: LazyTimer,
     /// Whether it waits for the connection's turn for the first answer.
     awaits_turn: bool,
@@ -128,7 +122,6 @@ impl StreamBody {
             session,
             writing: None,
             first: None,
-            waits: None,
             awaits_turn: false,
             timer: LazyTimer::default(),
             first_due: Instant::now() + limits.first_request_timeout,
@@ -186,8 +179,6 @@ impl StreamBody {
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
-                    // The client may not want the waiting message any more.
-                    self.waits = None;
                     self.record(&heard, now);
                 }
                 Some(Err(status)) => return Err(status),
@@ -282,9 +273,8 @@ impl StreamBody {
         }))
     }
 
-    /// Next step of the session. Without a send window it composes nothing. Periodic checks find whether
-    /// there is still something to send, because an idle stream must not be given up for its window. A
-    /// request triggers a check at once.
+    /// Next step of the session. Without a send window it composes nothing, but evaluates each change: a stream
+    /// with nothing to send must not be given up for its window.
     fn next(&mut self, now: Instant) -> NextStep {
         let first_answer = self.connection.first_answer();
         if first_answer.is_due() {
@@ -294,37 +284,29 @@ impl StreamBody {
             first_answer.needs_turn() && !self.is_late(now) && self.server.scheduler.is_contended();
         let (session, upstream) = (&mut self.session, self.seat.seat().group().upstream());
         let is_held_back = self.requests.body().is_held_back();
-        let pause = self.stall_timeout / RECHECK;
-        let waits = self.waits.filter(|since| is_held_back && now < *since + pause);
-        let next = if waits.is_some() {
-            None
-        } else {
-            let is_long = session.evaluation_cost(now) > MANY_NAMES;
-            let next = || {
-                if is_held_back || needs_turn {
-                    session.next_without_room(now, upstream)
-                } else {
-                    Some(session.next(now, upstream))
-                }
-            };
-            self.server.scheduler.run(is_long, next).unwrap_or_else(|| {
-                self.connection.first_answer().keep_place();
-                Some(NextStep::Wait(Some(now + RETRY)))
-            })
+        let is_long = session.evaluation_cost(now) > MANY_NAMES;
+        let next = || {
+            if is_held_back || needs_turn {
+                session.next_without_room(now, upstream)
+            } else {
+                Some(session.next(now, upstream))
+            }
         };
+        let next = self.server.scheduler.run(is_long, next).unwrap_or_else(|| {
+            self.connection.first_answer().keep_place();
+            Some(NextStep::Wait(Some(now + RETRY)))
+        });
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
         if let Some(next) = next {
-            self.waits = None;
             return next;
         }
-        if !is_held_back {
+        if is_held_back {
+            self.requests.body().wait_for_window();
+        } else {
             self.awaits_turn = true;
             self.connection.request_first_answer(Newcomer::of(&self.session), now);
-            return NextStep::Wait(None);
         }
-        self.requests.body().wait_for_window();
-        let since = *self.waits.insert(waits.unwrap_or(now));
-        NextStep::Wait(Some(since + pause))
+        NextStep::Wait(None)
     }
 
     /// Whether the first answer would be too late. A client that holds everything, and is answered with its
