@@ -268,7 +268,7 @@ impl Client {
         let options = self.link.options();
         let protocol = options.protocol.unwrap_or(Protocol::Delta);
         let liveness = options.liveness;
-        let mut talk = Conversation::new(lease.server(options), protocol, options.backoff, liveness);
+        let mut talk = Conversation::new(lease.server(), protocol, options.backoff, liveness);
         self.connected(is_new, protocol);
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {

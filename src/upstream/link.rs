@@ -116,10 +116,8 @@ struct State {
 
 #[derive(Debug)]
 struct Connection {
-    channel: Channel,
+    server: Server,
     facts: Arc<Facts>,
-    transfers: Transfers,
-    pulse: Arc<Pulse>,
     /// Failed streams since the last answer.
     failures: AtomicU32,
     /// Whether the server has other addresses.
@@ -192,15 +190,8 @@ impl Drop for Notice {
 }
 
 impl Lease {
-    pub(super) fn server(&self, options: &Options) -> Server {
-        let Connection { channel, transfers, pulse, .. } = &*self.connection;
-        Server {
-            channel: channel.clone(),
-            max_message: options.max_message,
-            transfers: transfers.clone(),
-            pulse: Arc::clone(pulse),
-            identity: options.identity.clone(),
-        }
+    pub(super) fn server(&self) -> Server {
+        self.connection.server.clone()
     }
 
     /// Whether the connection is lost, or takes no more streams.
@@ -368,10 +359,15 @@ impl Link {
             Ok(Dialed { channel, facts, address, has_others }) => {
                 // Unless it answers, another one is tried next.
                 (state.address, state.next_address) = (address, address + 1);
-                let (transfers, failures) = (Transfers::default(), AtomicU32::new(0));
-                let pulse = Arc::default();
+                let server = Server {
+                    channel,
+                    max_message: self.options.max_message,
+                    transfers: Transfers::default(),
+                    pulse: Arc::default(),
+                    identity: self.options.identity.clone(),
+                };
                 let connection =
-                    Arc::new(Connection { channel, facts, transfers, pulse, failures, has_others });
+                    Arc::new(Connection { server, facts, failures: AtomicU32::new(0), has_others });
                 // Taken back by the first answer, so that groups do not dial a failing server in turn.
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);

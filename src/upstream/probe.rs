@@ -134,7 +134,7 @@ impl Probe {
     /// the next one, and releases the connection meanwhile.
     async fn converse_on(&mut self, lease: Lease, backoff: &mut Backoff) -> Duration {
         let options = self.link.options();
-        let (server, fixed) = (lease.server(options), options.protocol);
+        let (server, fixed) = (lease.server(), options.protocol);
         let mut protocol = fixed.unwrap_or(Protocol::Delta);
         loop {
             let end = self.converse(&server, &lease, protocol).await;
