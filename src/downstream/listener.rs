@@ -16,8 +16,9 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::AdmissionError;
 use super::connections::{ConnectionGuard, Connections};
-use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_tcp, serve_unix};
+use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_cleartext};
 use super::server_state::ServerState;
+use super::transport::BoxedTransport;
 use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};
 use crate::identity::Source;
 use crate::tls::reload::Reloaded;
@@ -98,7 +99,9 @@ impl Listener {
     async fn accept(&self) -> io::Result<AcceptedSocket> {
         match &self.socket {
             Bound::Tcp(socket, _) => {
-                socket.accept().await.map(|(socket, peer)| AcceptedSocket::Tcp(socket, peer))
+                let (socket, peer) = socket.accept().await?;
+                _ = socket.set_nodelay(true);
+                Ok(AcceptedSocket::Tcp(socket, peer))
             }
             Bound::Unix(socket) => socket.accept().await.map(AcceptedSocket::Unix),
         }
@@ -162,10 +165,14 @@ impl Listener {
             };
             // Separate futures, so that none is as large as the largest.
             match (accepted, &self.tls) {
-                (AcceptedSocket::Tcp(socket, _), None) => spawn(guard, source, serve_tcp(socket, pending)),
-                (AcceptedSocket::Unix(socket), None) => spawn(guard, source, serve_unix(socket, pending)),
+                (AcceptedSocket::Tcp(socket, _), None) => {
+                    spawn(guard, source, serve_cleartext(socket, |socket| socket, pending));
+                }
+                (AcceptedSocket::Unix(socket), None) => {
+                    let into = |socket| Box::new(socket) as BoxedTransport;
+                    spawn(guard, source, serve_cleartext(socket, into, pending));
+                }
                 (AcceptedSocket::Tcp(socket, _), Some(tls)) => {
-                    _ = socket.set_nodelay(true);
                     spawn(guard, source, tls.clone().serve(socket, pending));
                 }
                 (AcceptedSocket::Unix(socket), Some(tls)) => {

@@ -37,15 +37,13 @@ impl RequestMemory {
     /// Creates the pool for incomplete requests. Limits are in bytes, for all connections and for each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
         let reported = [Limit::Buffered, Limit::BufferedPerConnection];
-        let (usage, pool) = (Usage::Requests, Arc::default());
-        Arc::new(Self { usage, reported, pool, limit, limit_per_connection })
+        Arc::new(Self { usage: Usage::Requests, reported, pool: Arc::default(), limit, limit_per_connection })
     }
 
-    /// Creates the pool for claimed versions. Limits are in bytes, for all connections and for each.
+    /// Creates the pool for claimed versions, as [`new`](Self::new) does for requests.
     pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
         let reported = [Limit::Versions, Limit::VersionsPerConnection];
-        let (usage, pool) = (Usage::Versions, Arc::default());
-        Arc::new(Self { usage, reported, pool, limit, limit_per_connection })
+        Arc::new(Self { usage: Usage::Versions, reported, pool: Arc::default(), limit, limit_per_connection })
     }
 }
 

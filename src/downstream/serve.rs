@@ -14,7 +14,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::AsyncBufReadExt as _;
-use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -78,29 +77,17 @@ impl<H: Health> PendingConnection<H> {
     }
 }
 
-pub(super) async fn serve_tcp<H: Health>(
-    socket: TcpStream,
+/// Serves a socket without TLS, as the transport that `into` makes of it.
+pub(super) async fn serve_cleartext<H: Health, S: Peek, IO: Transport>(
+    socket: S,
+    into: fn(S) -> IO,
     pending: PendingConnection<H>,
 ) -> Result<(), ConnectionError> {
-    socket.set_nodelay(true)?;
     let (services, _slot) = pending.services(None)?;
     match sniff_protocol(&socket, &services).await? {
         // Boxed, so that HTTP/2 connections do not keep room for it.
-        Some(WireProtocol::Http1) => Box::pin(serve_http1(socket, services)).await,
-        Some(WireProtocol::Http2) => serve_http2(socket, services).await,
-        Some(other) => reject(&socket, other, &services),
-        None => Ok(()),
-    }
-}
-
-pub(super) async fn serve_unix<H: Health>(
-    socket: UnixStream,
-    pending: PendingConnection<H>,
-) -> Result<(), ConnectionError> {
-    let (services, _slot) = pending.services(None)?;
-    match sniff_protocol(&socket, &services).await? {
-        Some(WireProtocol::Http1) => serve_http1::<_, BoxedTransport>(Box::new(socket), services).await,
-        Some(WireProtocol::Http2) => serve_http2::<_, BoxedTransport>(Box::new(socket), services).await,
+        Some(WireProtocol::Http1) => Box::pin(serve_http1(into(socket), services)).await,
+        Some(WireProtocol::Http2) => serve_http2(into(socket), services).await,
         Some(other) => reject(&socket, other, &services),
         None => Ok(()),
     }
