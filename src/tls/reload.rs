@@ -6,12 +6,11 @@
 //! Events only trigger a look. A lost one (network filesystems) costs a poll's time, never correctness.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::files::{Fact, Files, LoadError, Loaded};
 use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
@@ -24,42 +23,30 @@ const POLL: Duration = Duration::from_secs(60);
 
 /// Value that follows its files while a handle to it exists. Clones are further handles.
 #[derive(Debug)]
-pub struct Reloaded<T>(Arc<Followed<T>>);
-
-#[derive(Debug)]
-struct Followed<T> {
-    value: ArcSwap<T>,
-    replaced: Notify,
-}
+pub struct Reloaded<T>(watch::Receiver<Arc<T>>);
 
 impl<T> Reloaded<T> {
     pub fn load(&self) -> Arc<T> {
-        self.0.value.load_full()
+        Arc::clone(&self.0.borrow())
     }
 
     /// Waits for a value in force other than `old`, and returns it.
     pub async fn replaced(&self, old: &Arc<T>) -> Arc<T> {
-        loop {
-            let replaced = self.0.replaced.notified();
-            tokio::pin!(replaced);
-            // Listen before looking, or a swap in between is missed.
-            replaced.as_mut().enable();
-            let current = self.load();
-            if !Arc::ptr_eq(&current, old) {
-                return current;
-            }
-            replaced.await;
+        if self.0.clone().wait_for(|current| !Arc::ptr_eq(current, old)).await.is_err() {
+            // The reloader is gone.
+            std::future::pending::<()>().await;
         }
+        self.load()
     }
 
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.same_channel(&other.0)
     }
 }
 
 impl<T> Clone for Reloaded<T> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(self.0.clone())
     }
 }
 
@@ -110,21 +97,19 @@ impl Reloader {
         warn_of_exposed_keys(of, &files);
         telemetry::tls_loaded(of);
         announce(of, &facts, warning.as_deref(), "certificates are in force");
-        let current = Arc::new(Followed { value: ArcSwap::from_pointee(value), replaced: Notify::new() });
-        let held = Arc::downgrade(&current);
+        let (current, handle) = watch::channel(Arc::new(value));
+        let current = Arc::new(current);
+        let held = Arc::clone(&current);
         let put_in_force = move |files: &Files| {
             let Loaded { value, facts, warning } = load(files)?;
-            if let Some(current) = held.upgrade() {
-                current.value.store(Arc::new(value));
-                current.replaced.notify_waiters();
-            }
+            held.send_replace(Arc::new(value));
             Ok(Loaded { value: (), facts, warning })
         };
         let set = FileSet {
             of: of.to_owned(),
             paths,
             put_in_force: Box::new(put_in_force),
-            handles: Arc::<Followed<T>>::downgrade(&current),
+            is_used: Box::new(move || !current.is_closed()),
             seen: Ok(files.digest()),
             failing: None,
         };
@@ -147,7 +132,7 @@ impl Reloader {
             }
         }
         drop(sets);
-        Ok(Reloaded(current))
+        Ok(Reloaded(handle))
     }
 
     /// Reads all files now, and returns the sets that could not be put in force. Blocks.
@@ -159,7 +144,7 @@ impl Reloader {
 impl Shared {
     fn look(&self) -> Vec<Failing> {
         let mut sets = self.sets.lock();
-        sets.all.retain(|set| set.handles.strong_count() > 0);
+        sets.all.retain(|set| (set.is_used)());
         sets.all.iter_mut().for_each(FileSet::look);
         let failing = |set: &FileSet| Some(Failing { of: set.of.clone(), error: set.failing.clone()? });
         sets.all.iter().filter_map(failing).collect()
@@ -181,8 +166,8 @@ struct FileSet {
     paths: Vec<PathBuf>,
     /// Makes a value of the files, and swaps to it.
     put_in_force: PutInForce,
-    /// Counts the handles to the value.
-    handles: Weak<dyn Send + Sync>,
+    /// Whether there are handles to the value.
+    is_used: Box<dyn Fn() -> bool + Send>,
     /// Digest of the contents at the last look, or why they were unreadable.
     seen: Result<u128, String>,
     failing: Option<String>,
