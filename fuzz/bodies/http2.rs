@@ -135,7 +135,6 @@ impl Body for Answer {
         }
         Poll::Ready(match ready!(Pin::new(&mut self.request).poll_frame(cx)) {
             Some(Ok(frame)) => Some(Ok(frame)),
-            Some(Err(_)) => None,
             None => {
                 self.ended = true;
                 let mut trailers = HeaderMap::new();

@@ -30,7 +30,6 @@ mod stream;
 mod wakers;
 mod write_buffer;
 
-use std::fmt;
 use std::time::Duration;
 
 pub use crate::rates::{MIN_BYTES, MinRate};
@@ -98,14 +97,6 @@ pub struct ConnectionError {
 impl ConnectionError {
     const fn new(reason: Reason, what: &'static str) -> Self {
         Self { reason, what }
-    }
-}
-
-impl std::error::Error for Reason {}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
     }
 }
 

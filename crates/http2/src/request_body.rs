@@ -1,14 +1,13 @@
 //! Body of a request, and the part of it that has arrived.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
-
-use super::Reason;
 
 /// Bytes of a request that were not read: never more than the stream's window.
 #[derive(Debug)]
@@ -16,9 +15,7 @@ struct Buffered {
     data: BytesMut,
     /// Bytes read since [`RequestBuffer::take_read`]: the window grows by as many.
     read: usize,
-    end: Option<Result<(), Reason>>,
-    reader: Option<Waker>,
-    own: Waker,
+    has_ended: bool,
     /// Whether the body was dropped, so that nobody will read more.
     dropped: bool,
     invited: Invitation,
@@ -44,15 +41,12 @@ enum Invitation {
 pub(super) struct RequestBuffer(Arc<Mutex<Buffered>>);
 
 impl RequestBuffer {
-    /// Buffer of the stream that `own` wakes. If `waits`, the peer sends the body only when it is
-    /// read.
-    pub(super) fn new(own: Waker, waits: bool) -> Self {
+    /// If `waits`, the peer sends the body only when it is read.
+    pub(super) fn new(waits: bool) -> Self {
         Self(Arc::new(Mutex::new(Buffered {
             data: BytesMut::new(),
             read: 0,
-            end: None,
-            reader: None,
-            own,
+            has_ended: false,
             dropped: false,
             invited: if waits { Invitation::Awaited } else { Invitation::Open },
             held_back: false,
@@ -64,21 +58,17 @@ impl RequestBuffer {
         RequestBody(Arc::clone(&self.0))
     }
 
-    /// Adds data and wakes the reader, unless that is the stream itself, which is polled anyway.
     pub(super) fn push(&self, data: &[u8]) {
         let mut buffered = self.0.lock();
         if buffered.dropped {
             buffered.read += data.len();
-            return;
+        } else {
+            buffered.data.extend_from_slice(data);
         }
-        buffered.data.extend_from_slice(data);
-        buffered.wake();
     }
 
-    pub(super) fn end(&self, how: Result<(), Reason>) {
-        let mut buffered = self.0.lock();
-        buffered.end.get_or_insert(how);
-        buffered.wake();
+    pub(super) fn end(&self) {
+        self.0.lock().has_ended = true;
     }
 
     /// Whether `100 Continue` is due. Resets the flag.
@@ -107,17 +97,8 @@ impl RequestBuffer {
     }
 }
 
-impl Buffered {
-    fn wake(&mut self) {
-        if let Some(reader) = self.reader.take()
-            && !reader.will_wake(&self.own)
-        {
-            reader.wake();
-        }
-    }
-}
-
-/// Body of a request that came over HTTP/2. Trailers are dropped.
+/// Body of a request that came over HTTP/2. Trailers are dropped. The stream itself must read it, in its service or
+/// response: data wakes nobody else, and a stream that is reset drops both.
 #[derive(Debug)]
 pub struct RequestBody(Arc<Mutex<Buffered>>);
 
@@ -137,41 +118,30 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = Reason;
+    type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let mut buffered = self.0.lock();
         if !buffered.data.is_empty() {
             let data = std::mem::take(&mut buffered.data).freeze();
             buffered.read += data.len();
-            if !cx.waker().will_wake(&buffered.own) {
-                // Another task reads: the stream returns the window when it is polled.
-                buffered.own.wake_by_ref();
-            }
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        match buffered.end {
-            Some(Ok(())) => Poll::Ready(None),
-            Some(Err(reason)) => Poll::Ready(Some(Err(reason))),
-            None => {
-                if buffered.invited == Invitation::Awaited {
-                    buffered.invited = Invitation::Due;
-                    buffered.own.wake_by_ref();
-                }
-                if !buffered.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
-                    buffered.reader = Some(cx.waker().clone());
-                }
-                Poll::Pending
-            }
+        if buffered.has_ended {
+            return Poll::Ready(None);
         }
+        if buffered.invited == Invitation::Awaited {
+            buffered.invited = Invitation::Due;
+        }
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
         let buffered = self.0.lock();
-        buffered.data.is_empty() && buffered.end == Some(Ok(()))
+        buffered.data.is_empty() && buffered.has_ended
     }
 }
 
@@ -179,10 +149,6 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         let mut buffered = self.0.lock();
         buffered.dropped = true;
-        let unread = std::mem::take(&mut buffered.data).len();
-        buffered.read += unread;
-        if unread > 0 {
-            buffered.own.wake_by_ref();
-        }
+        buffered.read += std::mem::take(&mut buffered.data).len();
     }
 }

@@ -323,9 +323,8 @@ fn answer_ours(request: Request<RequestBody>, log: Log) -> impl Future<Output = 
             }
             Method::POST => {
                 let mut whole = Vec::new();
-                while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-                    // A request that breaks off is not answered.
-                    let Ok(frame) = frame else { return std::future::pending().await };
+                // A request that breaks off is dropped with its answer.
+                while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
                     let data = frame.into_data().unwrap_or_default();
                     note_body(&log, id, Some(&data));
                     whole.extend_from_slice(&data);

@@ -58,7 +58,7 @@ impl<B> ActiveStream<B> {
         let waker = Waker::from(Arc::clone(&waker_handle));
         let expected = head.headers.get(http::header::EXPECT);
         let waits = expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let incoming = RequestBuffer::new(waker.clone(), waits);
+        let incoming = RequestBuffer::new(waits);
         let answer = service(Request::from_parts(head, incoming.body()));
         let state = State::Answering(Box::pin(answer));
         Self { incoming, waker_handle, waker, state, chunk: Bytes::new(), held_back: false }
@@ -71,14 +71,7 @@ impl<B> StreamHandler for ActiveStream<B> {
     }
 
     fn end(&mut self) {
-        self.incoming.end(Ok(()));
-    }
-}
-
-impl<B> Drop for ActiveStream<B> {
-    fn drop(&mut self) {
-        // A task elsewhere that still reads the body learns that no more will come. An earlier end stands.
-        self.incoming.end(Err(Reason::Cancel));
+        self.incoming.end();
     }
 }
 

@@ -80,16 +80,16 @@ async fn statuses(peer: &mut DuplexStream, id: u32) -> Vec<String> {
     }
 }
 
-/// Reads the body on another task, or answers at once.
-async fn read_elsewhere(request: Request<RequestBody>, reads: bool) -> Response<Says> {
+/// Reads the body, or answers at once.
+async fn answer_body(request: Request<RequestBody>, reads: bool) -> Response<Says> {
     let read = async { request.into_body().collect().await.expect("a body").to_bytes() };
-    let body = if reads { tokio::spawn(read).await.expect("no panic") } else { Bytes::new() };
+    let body = if reads { read.await } else { Bytes::new() };
     Response::builder().status(if body == "body" { 202 } else { 413 }).body(Says(None)).expect("good")
 }
 
 #[tokio::test]
 async fn continue_is_sent_when_the_body_is_read_and_only_then() {
-    let (mut peer, _served) = serve(1 << 20, |request| read_elsewhere(request, true));
+    let (mut peer, _served) = serve(1 << 20, |request| answer_body(request, true));
     say(&mut peer, &[start(65_535), waiting_request(1)].concat()).await;
     assert_eq!(statuses(&mut peer, 1).await, ["100"]);
     say(&mut peer, &frame(Kind::Data, flag::END_STREAM, 1, b"body")).await;
@@ -102,7 +102,7 @@ async fn continue_is_sent_when_the_body_is_read_and_only_then() {
     let (_, block) = find(&mut peer, |head, _| head.kind == Kind::Headers && head.stream == 3).await;
     assert!(String::from_utf8_lossy(&block).contains("202"), "it is whole already");
 
-    let (mut peer, _served) = serve(1 << 20, |request| read_elsewhere(request, false));
+    let (mut peer, _served) = serve(1 << 20, |request| answer_body(request, false));
     say(&mut peer, &[start(65_535), waiting_request(1)].concat()).await;
     let (_, block) = find(&mut peer, |head, _| head.kind == Kind::Headers && head.stream == 1).await;
     assert!(String::from_utf8_lossy(&block).contains("413"), "the answer comes at once");
@@ -443,15 +443,10 @@ async fn a_wake_up_from_another_task_is_never_lost() {
 
 #[tokio::test]
 async fn the_window_is_given_back_for_streams_that_are_read_and_for_others() {
-    let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| {
-        let elsewhere = request.uri().query().is_none();
-        async move {
-            let mut body = request.into_body();
-            if elsewhere {
-                tokio::spawn(async move { while body.frame().await.is_some() {} });
-            }
-            std::future::pending::<Response<Says>>().await
-        }
+    let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| async move {
+        let mut body = request.into_body();
+        while body.frame().await.is_some() {}
+        std::future::pending::<Response<Says>>().await
     });
     say(&mut peer, &[start(1 << 30), open_request(1, 0)].concat()).await;
     for _ in 0..3 {
