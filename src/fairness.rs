@@ -66,9 +66,6 @@ pub(crate) const LONGEST_FIRST_ANSWER_WAIT: Duration = Duration::from_secs(12);
 pub(crate) const ACCEPTED_IN_A_ROW: usize = 16;
 /// Longest pause in between, so that accepting does not starve behind expensive connections.
 pub(crate) const LONGEST_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Reads in a row from a socket. TLS reads 4 KiB at a time: 8 reads are some hundred of the smallest records,
-/// and more than the largest one.
-pub(crate) const READS_IN_A_ROW: u8 = 8;
 /// Of one stream.
 pub(crate) const REQUESTS_IN_A_ROW: usize = 32;
 /// Longest time for that: a short request can take long. HTTP/2 gives a whole connection as long.

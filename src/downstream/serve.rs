@@ -27,7 +27,7 @@ use super::policy::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
 use super::server_state::ServerState;
 use super::service::Services;
-use super::transport::{BoxedTransport, Peek, ReadBudget, Transport, WireProtocol, WriteTimeout};
+use super::transport::{BoxedTransport, Peek, Transport, WireProtocol, WriteTimeout};
 use crate::fairness::LONGEST_HANDSHAKE_WAIT;
 use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
@@ -321,12 +321,9 @@ impl TlsListener {
         socket: IO,
         config: Arc<ServerConfig>,
         pending: &PendingConnection<H>,
-    ) -> Result<Option<Box<TlsStream<ReadBudget<IO>>>>, ConnectionError> {
+    ) -> Result<Option<Box<TlsStream<IO>>>, ConnectionError> {
         let (limit, source) = (self.handshake_timeout, pending.source);
-        let socket = ReadBudget::new(socket);
-        let has_left = |accept: &Accept<ReadBudget<IO>>| {
-            accept.get_ref().is_some_and(|socket| socket.get_ref().has_left())
-        };
+        let has_left = |accept: &Accept<IO>| accept.get_ref().is_some_and(Peek::has_left);
         let permits = pending.server.scheduler.request_permit();
         let handshake = schedule(permits, limit, TlsAcceptor::from(config).accept(socket), has_left);
         let done = tokio::select! {

@@ -2,9 +2,6 @@
 //!
 //! Cleartext TCP keeps its own type for speed; Unix sockets and TLS are boxed.
 //!
-//! TLS reads on until it has data. A peer can send empty records or key updates without end. Each costs a decryption, and the
-//! layers that measure time see nothing of it. So other tasks run after a number of reads in a row, and the reader is woken.
-//!
 //! hyper waits for an HTTP/1 socket for ever. A client that stops reading would keep an answer and its
 //! connection (R-Relay-22). So a transport that takes next to nothing times out.
 
@@ -19,7 +16,6 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::scheduler::LazyTimer;
-use crate::fairness::READS_IN_A_ROW;
 use crate::http2::{MIN_BYTES, MinRate};
 
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -126,67 +122,6 @@ impl WireProtocol {
     }
 }
 
-/// Transport with a limited number of reads in a row.
-#[derive(Debug)]
-pub(super) struct ReadBudget<IO> {
-    io: IO,
-    /// Reads since the transport was last empty, or the reader had to wait.
-    reads: u8,
-}
-
-impl<IO> ReadBudget<IO> {
-    pub(super) const fn new(io: IO) -> Self {
-        Self { io, reads: 0 }
-    }
-
-    pub(super) const fn get_ref(&self) -> &IO {
-        &self.io
-    }
-}
-
-impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.reads == READS_IN_A_ROW {
-            self.reads = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.reads = if read.is_pending() { 0 } else { self.reads + 1 };
-        read
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadBudget<IO> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-}
-
 /// Transport whose writes fail after it took less than [`MIN_BYTES`] for too long.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<T> {
@@ -272,27 +207,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::poll;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
-
-    #[tokio::test]
-    async fn an_endless_transport_is_read_in_portions_and_completely() {
-        let mut reader = ReadBudget::new(tokio::io::repeat(7));
-        let mut byte = [0];
-        for _ in 0..3 {
-            for _ in 0..READS_IN_A_ROW {
-                assert!(poll!(std::pin::pin!(reader.read(&mut byte))).is_ready());
-            }
-            assert!(poll!(std::pin::pin!(reader.read(&mut byte))).is_pending());
-        }
-        let mut many = vec![0; 1000];
-        for byte in &mut many {
-            reader.read_exact(std::slice::from_mut(byte)).await.expect("it is woken");
-        }
-        assert!(many.iter().all(|byte| *byte == 7));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_transport_that_takes_a_byte_now_and_then_is_given_up() {

@@ -212,7 +212,11 @@ fn before_and_in_the_handshake() {
     fixture.suffer_over(
         tls,
         &[
-            attack("TLS: records without content", "32 KiB, then others have their turn", empty_records),
+            attack(
+                "TLS: records without content",
+                "32 in a row (rustls); the connection ends",
+                empty_records,
+            ),
             attack("TLS: changes of keys", "32 in a row (rustls); budget of useless frames", key_updates),
             attack("TLS: garbage after the handshake", RECORDS, |target| {
                 while target.lasts() {
