@@ -86,18 +86,19 @@ fn key(message: &[Bytes]) -> Key {
     }
 }
 
-/// Bytes that a peer or connection keeps.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kept {
+/// Bytes that a connection or its peer keeps.
+#[derive(Clone, Copy, Debug)]
+struct Kept<'s> {
+    connection: &'s Arc<Connection>,
     bytes: usize,
-    /// Start of its oldest message.
-    since: Option<Instant>,
+    /// Start of the oldest message.
+    since: Instant,
 }
 
-impl Kept {
+impl Kept<'_> {
     fn add(&mut self, bytes: usize, since: Instant) {
         self.bytes += bytes;
-        self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
+        self.since = self.since.min(since);
     }
 }
 
@@ -153,14 +154,8 @@ impl Unsent {
 
     /// Returns the bytes of each connection, by its number.
     pub(super) fn by_connection(&self) -> HashMap<u64, usize> {
-        let mut kept = HashMap::default();
         let state = self.state.lock();
-        let shares = state.shares();
-        for (_, delivery) in &state.deliveries {
-            let share = shares.get(&delivery.message).copied().unwrap_or_default();
-            *kept.entry(delivery.connection.number()).or_default() += share;
-        }
-        kept
+        state.by_connection().into_iter().map(|(number, kept)| (number, kept.bytes)).collect()
     }
 }
 
@@ -212,31 +207,38 @@ impl State {
         self.messages.iter().map(|(key, message)| (*key, of(message))).collect()
     }
 
+    fn by_connection(&self) -> HashMap<u64, Kept<'_>> {
+        let (shares, mut by_connection) = (self.shares(), HashMap::default());
+        for (_, Delivery { connection, message, since }) in &self.deliveries {
+            let none = Kept { connection, bytes: 0, since: *since };
+            let kept = by_connection.entry(connection.number()).or_insert(none);
+            kept.add(shares.get(message).copied().unwrap_or_default(), *since);
+        }
+        by_connection
+    }
+
     /// Chooses the connection to abort now.
     fn choose_to_abort(&mut self, limit: usize, now: Instant) -> Option<Arc<Connection>> {
         if self.looked.is_some_and(|looked| now < looked + PAUSE) {
             return None;
         }
         self.looked = Some(now);
-        let shares = self.shares();
-        let mut by_peer: HashMap<&Account, Kept> = HashMap::default();
-        let mut by_connection: HashMap<u64, (Kept, &Delivery)> = HashMap::default();
-        for (_, delivery) in &self.deliveries {
-            let Some(tenant) = delivery.connection.tenant() else { continue };
-            let share = shares.get(&delivery.message).copied().unwrap_or_default();
-            by_peer.entry(tenant.account()).or_default().add(share, delivery.since);
-            let of_connection = by_connection.entry(delivery.connection.number());
-            of_connection.or_insert_with(|| (Kept::default(), delivery)).0.add(share, delivery.since);
+        let by_connection = self.by_connection();
+        let account = |kept: &Kept<'_>| kept.connection.tenant().map(|tenant| tenant.account().clone());
+        let mut by_peer: HashMap<Account, Kept<'_>> = HashMap::default();
+        for kept in by_connection.values() {
+            let Some(account) = account(kept) else { continue };
+            by_peer.entry(account).or_insert(Kept { bytes: 0, ..*kept }).add(kept.bytes, kept.since);
         }
-        let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + GRACE);
-        let has_most = |kept: &Kept| kept.bytes > limit / 2;
-        let candidates = by_peer.iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
+        let is_old = |kept: &Kept<'_>| now >= kept.since + GRACE;
+        let has_most = |kept: &Kept<'_>| kept.bytes > limit / 2;
+        let candidates = by_peer.into_iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
         let (costliest, of_peer) = candidates.max_by_key(|(_, kept)| kept.bytes)?;
-        let of_dearest = by_connection.values().filter(|(kept, delivery)| {
-            let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *costliest);
-            is_its && !delivery.connection.is_aborted() && (has_most(of_peer) || is_old(kept))
+        let of_dearest = by_connection.values().filter(|kept| {
+            let is_its = account(kept).as_ref() == Some(&costliest);
+            is_its && !kept.connection.is_aborted() && (has_most(&of_peer) || is_old(kept))
         });
-        of_dearest.max_by_key(|(kept, _)| kept.bytes).map(|(_, delivery)| Arc::clone(&delivery.connection))
+        of_dearest.max_by_key(|kept| kept.bytes).map(|kept| Arc::clone(kept.connection))
     }
 }
 
