@@ -36,27 +36,11 @@ pub struct Admission {
     by_identity: Arc<Pool>,
 }
 
-/// Limit that keeps a connection out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AdmissionError(pub(super) Limit);
-
-impl AdmissionError {
-    /// Resets a connection before any byte was sent. It leaves nothing here, not even a socket in TIME_WAIT,
-    /// because there may be many.
-    pub(super) fn reject<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
-    where
-        socket2::SockRef<'s>: From<&'s S>,
-    {
-        _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
-        self.report(peer);
-    }
-
-    /// Counts the refusal, and logs some of them.
-    pub(super) fn report(self, peer: &dyn fmt::Display) {
-        if let Some(suppressed) = telemetry::refused_at(self.0, Instant::now()) {
-            let raise = self.0.key();
-            tracing::warn!(%peer, raise, suppressed, "a connection is refused; raise the limit if this load is expected");
-        }
+/// Counts a connection that a limit keeps out, and logs some of them.
+pub(super) fn report_refusal(limit: Limit, peer: &dyn fmt::Display) {
+    if let Some(suppressed) = telemetry::refused_at(limit, Instant::now()) {
+        let raise = limit.key();
+        tracing::warn!(%peer, raise, suppressed, "a connection is refused; raise the limit if this load is expected");
     }
 }
 
@@ -78,15 +62,15 @@ impl Admission {
     }
 
     /// Takes a slot for a connection; only its source is known yet.
-    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, AdmissionError> {
+    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, Limit> {
         if self.overload.refuses_new() {
-            return Err(AdmissionError(Limit::MemoryRefuse));
+            return Err(Limit::MemoryRefuse);
         }
         let ConnectionLimits { max_connections: all, max_connections_per_address: each, .. } = self.limits;
         let taken = self.by_source.take_one(Account::Source(source), all, each);
         let by_source = taken.map_err(|error| match error {
-            PoolError::All => AdmissionError(Limit::Connections),
-            PoolError::Account => AdmissionError(Limit::ConnectionsPerAddress),
+            PoolError::All => Limit::Connections,
+            PoolError::Account => Limit::ConnectionsPerAddress,
         })?;
         Ok(ConnectionSlot { of: Arc::clone(self), _by_source: by_source, by_identity: None })
     }
@@ -94,15 +78,12 @@ impl Admission {
 
 impl ConnectionSlot {
     /// Counts the identity that the peer has proven, if any. Call it once.
-    pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), AdmissionError> {
+    pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), Limit> {
         let Some(certificate) = &peer.certificate else { return Ok(()) };
-        if self.by_identity.is_some() {
-            return Ok(());
-        }
         let limit = self.of.limits.max_connections_per_identity;
         let account = Account::Identity(certificate.identity().into());
         let taken = self.of.by_identity.take_one(account, usize::MAX, limit);
-        self.by_identity = Some(taken.map_err(|_| AdmissionError(Limit::ConnectionsPerIdentity))?);
+        self.by_identity = Some(taken.map_err(|_| Limit::ConnectionsPerIdentity)?);
         Ok(())
     }
 }
@@ -337,7 +318,7 @@ mod tests {
             }
             identified
         };
-        let (one, refused) = (Some("spiffe://mesh/a"), Err(AdmissionError(Limit::ConnectionsPerIdentity)));
+        let (one, refused) = (Some("spiffe://mesh/a"), Err(Limit::ConnectionsPerIdentity));
         assert_eq!([connect(1, one, "CN=a"), connect(2, one, "CN=b")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, one, "CN=c"), refused, "from wherever it comes");
         assert_eq!([connect(3, None, "CN=a"), connect(3, None, "CN=a")], [Ok(()), Ok(())]);

@@ -3,6 +3,7 @@
 //! Owns the file of a Unix socket. It replaces only a socket without a listener, and is removed with its own
 //! listener unless another process has replaced it.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -14,13 +15,14 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::admission::AdmissionError;
+use super::admission::report_refusal;
 use super::connections::{ConnectionGuard, Connections};
 use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_cleartext};
 use super::server_state::ServerState;
 use super::transport::BoxedTransport;
 use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};
 use crate::identity::Source;
+use crate::limit::Limit;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::ServerTls;
 use crate::{http2, telemetry};
@@ -184,11 +186,15 @@ impl Listener {
 }
 
 impl AcceptedSocket {
-    fn reject(&self, refused: AdmissionError) {
-        match self {
-            Self::Tcp(socket, peer) => refused.reject(socket, peer),
-            Self::Unix(socket) => refused.reject(socket, &Source::Unix),
-        }
+    /// Resets it before any byte was sent. It leaves nothing here, not even a socket in TIME_WAIT, because there
+    /// may be many.
+    fn reject(&self, limit: Limit) {
+        let (socket, peer): (_, &dyn Display) = match self {
+            Self::Tcp(socket, peer) => (socket2::SockRef::from(socket), peer),
+            Self::Unix(socket) => (socket2::SockRef::from(socket), &Source::Unix),
+        };
+        _ = socket.set_linger(Some(Duration::ZERO));
+        report_refusal(limit, peer);
     }
 }
 

@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::admission::ConnectionSlot;
+use super::admission::{ConnectionSlot, report_refusal};
 use super::connection::{Connection, ConnectionState, Credentials, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
@@ -57,8 +57,8 @@ impl<H: Health> PendingConnection<H> {
         certificate: Option<Arc<Certificate>>,
     ) -> Result<(Services<H>, ConnectionSlot), ConnectionError> {
         let peer = Arc::new(Peer { source: self.source, certificate });
-        if let Err(refused) = self.slot.identify(&peer) {
-            refused.report(&peer);
+        if let Err(limit) = self.slot.identify(&peer) {
+            report_refusal(limit, &peer);
             return Err("too many connections of this identity".into());
         }
         self.connections.identify(&self.connection, Arc::clone(&peer));
