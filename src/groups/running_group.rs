@@ -301,12 +301,9 @@ impl Starter {
         let settings = Settings { node, ..self.settings.clone() };
         let mut mux = Mux::new(writer, settings);
         mux.tune(tuning);
-        let mut client = Client::on(mux, Arc::clone(&self.servers))
-            .of_group(key.rule().into())
+        let client = Client::on(mux, Arc::clone(&self.servers))
+            .of_group(key.rule().into(), representative.clone())
             .handing_changes_to(self.changes.clone());
-        if let Some(representative) = &representative {
-            client = client.representing(Arc::clone(representative));
-        }
         let source = Source {
             state: client.state(),
             counters: Arc::clone(client.counters()),

@@ -120,17 +120,11 @@ impl Client {
         }
     }
 
-    /// Shows the control plane the node of one of the group's clients, as sent.
+    /// Names the node group's rule in log lines. With a representative, shows the control plane the node of one
+    /// of the group's clients, as sent.
     #[must_use]
-    pub fn representing(mut self, representative: Arc<Representative>) -> Self {
-        self.representative = Some(representative);
-        self
-    }
-
-    /// Names the node group's rule in log lines.
-    #[must_use]
-    pub fn of_group(mut self, rule: Arc<str>) -> Self {
-        self.group = Some(rule);
+    pub fn of_group(mut self, rule: Arc<str>, representative: Option<Arc<Representative>>) -> Self {
+        (self.group, self.representative) = (Some(rule), representative);
         self
     }
 
@@ -274,7 +268,7 @@ impl Client {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut talk);
             }
-            talk.secondary.adjust(&mut self.mux, now());
+            talk.adjust_secondary(&mut self.mux, now());
             talk.inquire(&mut self.mux, self.representative.as_deref());
             if let Some(change) = self.choose(self.condition(&talk)) {
                 if matches!(change, ServerChange::Next { .. }) {

@@ -101,7 +101,7 @@ impl Conversation {
         let now = now();
         Self {
             primary: server.open(protocol),
-            secondary: Secondary::new(server.clone(), protocol, backoff),
+            secondary: Secondary::new(backoff),
             inquiry: None,
             watch: RelayWatch::new(server.channel.clone()),
             liveness: Liveness::new(server.channel.clone(), Arc::clone(&server.pulse), liveness, now),
@@ -130,7 +130,7 @@ impl Conversation {
 
     /// Reopens both streams in another protocol.
     pub(super) fn speak(&mut self, protocol: Protocol) {
-        (self.protocol, self.secondary.protocol) = (protocol, protocol);
+        self.protocol = protocol;
         self.renew(StreamId::Primary);
     }
 
@@ -144,6 +144,23 @@ impl Conversation {
         if stream == StreamId::Primary {
             self.has_passed_over = false;
             self.primary = self.server.open(self.protocol);
+        }
+    }
+
+    /// Opens or closes the secondary stream as `mux` needs it.
+    pub(super) fn adjust_secondary(&mut self, mux: &mut Mux, now: Instant) {
+        let secondary = &mut self.secondary;
+        match (mux.wants_secondary(), secondary.open.is_some()) {
+            (true, false) if secondary.retry_at.is_none_or(|at| at <= now) => {
+                secondary.answered = false;
+                secondary.open = Some(self.server.open(self.protocol));
+                mux.opened(StreamId::Secondary, now);
+            }
+            (false, true) => {
+                secondary.open = None;
+                mux.closed(StreamId::Secondary);
+            }
+            _ => {}
         }
     }
 
@@ -354,8 +371,6 @@ impl Ended {
 
 /// Secondary stream, open only while it has subscriptions.
 pub(super) struct Secondary {
-    server: Server,
-    protocol: Protocol,
     open: Option<OpenStream>,
     /// Whether a useful response came on it.
     pub(super) answered: bool,
@@ -364,25 +379,9 @@ pub(super) struct Secondary {
 }
 
 impl Secondary {
-    fn new(server: Server, protocol: Protocol, mut backoff: Backoff) -> Self {
+    fn new(mut backoff: Backoff) -> Self {
         backoff.reset();
-        Self { server, protocol, open: None, answered: false, backoff, retry_at: None }
-    }
-
-    /// Opens or closes it as `mux` needs it.
-    pub(super) fn adjust(&mut self, mux: &mut Mux, now: Instant) {
-        match (mux.wants_secondary(), self.open.is_some()) {
-            (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
-                self.answered = false;
-                self.open = Some(self.server.open(self.protocol));
-                mux.opened(StreamId::Secondary, now);
-            }
-            (false, true) => {
-                self.open = None;
-                mux.closed(StreamId::Secondary);
-            }
-            _ => {}
-        }
+        Self { open: None, answered: false, backoff, retry_at: None }
     }
 
     /// Returns the time of the next attempt while it should be open and is not.
