@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use rand::Rng as _;
-use slab::Slab;
 use tokio::sync::Notify;
 
 use super::connection::{Connection, Credentials};
@@ -27,7 +27,8 @@ pub struct Connections {
 
 #[derive(Debug, Default)]
 struct OpenConnections {
-    connections: Slab<Arc<Connection>>,
+    /// By number.
+    connections: HashMap<u64, Arc<Connection>>,
     /// Number of connections ever opened.
     opened: u64,
 }
@@ -39,7 +40,7 @@ impl Connections {
     /// Returns the number of connections that had an admitted request or take memory. Others take next to
     /// nothing.
     pub(super) fn served(&self) -> usize {
-        self.open.lock().connections.iter().filter(|(_, connection)| connection.is_served()).count()
+        self.open.lock().connections.values().filter(|connection| connection.is_served()).count()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -56,8 +57,8 @@ impl Connections {
         if self.draining.load(Ordering::Acquire) {
             connection.close(now);
         }
-        let at = open.connections.insert(Arc::clone(&connection));
-        ConnectionGuard { connection, at, of: Arc::clone(self) }
+        open.connections.insert(connection.number(), Arc::clone(&connection));
+        ConnectionGuard { connection, of: Arc::clone(self) }
     }
 
     /// Sets the peer, once. Look up its rights afterwards. A reload first replaces the rules and then
@@ -76,11 +77,8 @@ impl Connections {
 
     /// Closes the connection with this number; returns whether there is one.
     pub fn close_one(&self, number: u64) -> bool {
-        let found = self.all().into_iter().find(|connection| connection.number() == number);
-        found.is_some_and(|connection| {
-            connection.close(Instant::now());
-            true
-        })
+        let found = self.open.lock().connections.get(&number).map(Arc::clone);
+        found.inspect(|connection| connection.close(Instant::now())).is_some()
     }
 
     #[cfg(test)]
@@ -89,12 +87,7 @@ impl Connections {
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
-        self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
-    }
-
-    /// Returns all connections with their stable indices.
-    fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
-        self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
+        self.open.lock().connections.values().map(Arc::clone).collect()
     }
 
     /// Closes connections at their maximum age, aborts those that do not close, and has streams enforce their
@@ -113,14 +106,13 @@ impl Connections {
             let (stall, unacked) = (policy.limits.stall_timeout, policy.unacked_timeout());
             let pause =
                 (stall.min(unacked).min(policy.limits.max_connection_age) / 4).clamp(shortest, longest);
-            let parts =
-                usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
-            let (all, mut due) = (self.numbered(), Vec::new());
+            let parts = u64::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(u64::MAX).max(1);
+            let (all, mut due) = (self.all(), Vec::new());
             let share = pause.div_duration_f64(policy.retirement().max(pause));
             let most = (all.len() as f64 * share).ceil() as usize;
-            for (at, connection) in all {
+            for connection in all {
                 connection.abort_if_stuck(now, stall);
-                if at % parts == turn % parts {
+                if connection.number() % parts == turn % parts {
                     connection.request_recheck();
                 }
                 if due.len() < most && connection.is_due(now) {
@@ -245,13 +237,12 @@ async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     pub(super) connection: Arc<Connection>,
-    at: usize,
     of: Arc<Connections>,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.of.open.lock().connections.remove(self.at);
+        self.of.open.lock().connections.remove(&self.connection.number());
         self.of.empty.notify_waiters();
     }
 }
