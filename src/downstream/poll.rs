@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::body::{ClientBody, ResponseBody, text};
-use super::poll_request::{OpenedPoll, PollClient, PollError, discard, open};
+use super::poll_request::{OpenedPoll, PollClient, PollError, open, read};
 use super::scheduler::{BackgroundDrop, LazyTimer};
 use super::server_state::ServerState;
 use crate::fairness::{MANY_NAMES, RETRY};
@@ -32,14 +32,16 @@ pub(super) async fn answer(
     server: Arc<ServerState>,
 ) -> Response<ResponseBody> {
     if request.method() != Method::POST {
-        Box::pin(discard(request.into_body(), &server.policy.load_full())).await;
+        // An answer before the end of the body would make the connection unusable.
+        let policy = server.policy.load_full();
+        _ = Box::pin(read(request.into_body(), &client, &policy, &server, &mut None)).await;
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "REST-JSON is asked with POST\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
-    if server.admission.overload().refuses_new() {
+    if server.admission.overload.refuses_new() {
         gauge.ended(PollOutcome::Refused);
         let reason = "the relay is short of memory; try another server or again";
         return PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason)

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
 use prost::Message as _;
 
 use super::body::{ClientBody, ResponseBody, text};
@@ -164,7 +163,7 @@ fn seat(
 }
 
 /// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.
-async fn read(
+pub(super) async fn read(
     body: ClientBody,
     client: &PollClient,
     policy: &Policy,
@@ -219,21 +218,6 @@ async fn read(
     let read = tokio::time::timeout(timeout, collect).await;
     let body = read.map_err(|_| late().over(Limit::FirstRequest))??;
     Ok((body, share))
-}
-
-/// Reads and discards a body. An answer before its end would make the connection unusable.
-pub(super) async fn discard(mut body: ClientBody, policy: &Policy) {
-    let limit = policy.limits.max_request_bytes;
-    let read = async {
-        let mut length = 0;
-        while length <= limit
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            length += frame.into_data().map_or(0, |data| data.len());
-        }
-    };
-    // A client that takes longer is answered all the same.
-    _ = tokio::time::timeout(policy.limits.first_request_timeout, read).await;
 }
 
 /// Runs long work on a low-priority thread. `None` if no thread starts, or the work panicked.
