@@ -31,7 +31,7 @@ use crate::telemetry;
 #[derive(Debug)]
 pub struct Admission {
     limits: ConnectionLimits,
-    overload: Arc<OverloadManager>,
+    pub(super) overload: Arc<OverloadManager>,
     by_source: Arc<Pool>,
     by_identity: Arc<Pool>,
 }
@@ -55,10 +55,6 @@ pub(super) struct ConnectionSlot {
 impl Admission {
     pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
         Arc::new(Self { limits, overload, by_source: Arc::default(), by_identity: Arc::default() })
-    }
-
-    pub(super) const fn overload(&self) -> &Arc<OverloadManager> {
-        &self.overload
     }
 
     /// Takes a slot for a connection; only its source is known yet.

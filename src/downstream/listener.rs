@@ -105,7 +105,9 @@ impl Listener {
                 _ = socket.set_nodelay(true);
                 Ok(AcceptedSocket::Tcp(socket, peer))
             }
-            Bound::Unix(socket) => socket.accept().await.map(AcceptedSocket::Unix),
+            Bound::Unix(socket) => {
+                socket.listener.accept().await.map(|(socket, _)| AcceptedSocket::Unix(socket))
+            }
         }
     }
 
@@ -241,10 +243,6 @@ impl UnixSocket {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         socket.listen(backlog)?;
         Ok(Self { listener: UnixListener::from_std(socket.into())?, _file: file })
-    }
-
-    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
-        self.listener.accept().await.map(|(socket, _)| socket)
     }
 }
 

@@ -84,7 +84,7 @@ impl<H: Health> Services<H> {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
         // Health is reported regardless: refusing it would help nobody.
-        if route.is_some() && self.server.admission.overload().refuses_new() {
+        if route.is_some() && self.server.admission.overload.refuses_new() {
             return refuse(Status::no_memory());
         }
         if route.is_some() {
