@@ -215,29 +215,26 @@ impl StreamBody {
 
     /// Counts a request, and notes it for operators.
     fn record(&mut self, heard: &RequestKind, now: Instant) {
-        let (type_url, result) = match heard {
-            RequestKind::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
-            RequestKind::Ack { type_url } => (type_url, RequestResult::Ack),
-            RequestKind::Nack { type_url, .. } | RequestKind::Late { type_url, error: Some(_) } => {
-                (type_url, RequestResult::Nack)
-            }
-            RequestKind::Stale { type_url } | RequestKind::Late { type_url, error: None } => {
-                (type_url, RequestResult::Stale)
-            }
-        };
-        let mut took = None;
         // An answer belongs to a response before the subscription changed.
-        match heard {
-            RequestKind::Ack { .. } => took = self.registration.acked(type_url, now),
-            RequestKind::Nack { error, .. } => {
-                self.registration.rejected(&self.session, type_url, error, false, now)
+        let (type_url, result, took) = match heard {
+            RequestKind::Subscribed { type_url } => (type_url, RequestResult::Subscribe, None),
+            RequestKind::Ack { type_url } => {
+                (type_url, RequestResult::Ack, self.registration.acked(type_url, now))
             }
-            RequestKind::Late { error: Some(error), .. } => {
+            RequestKind::Nack { type_url, error } => {
+                self.registration.rejected(&self.session, type_url, error, false, now);
+                (type_url, RequestResult::Nack, None)
+            }
+            RequestKind::Late { type_url, error: Some(error) } => {
                 self.registration.rejected(&self.session, type_url, error, true, now);
+                (type_url, RequestResult::Nack, None)
             }
-            RequestKind::Late { error: None, .. } => self.registration.acked_late(type_url, now),
-            RequestKind::Subscribed { .. } | RequestKind::Stale { .. } => {}
-        }
+            RequestKind::Late { type_url, error: None } => {
+                self.registration.acked_late(type_url, now);
+                (type_url, RequestResult::Stale, None)
+            }
+            RequestKind::Stale { type_url } => (type_url, RequestResult::Stale, None),
+        };
         self.gauge.heard(type_url.kind().short(), result, took);
         self.registration.heard(&self.session, self.seat.seat().key());
     }
