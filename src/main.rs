@@ -17,6 +17,9 @@ use deltafan_commands::process::{
 };
 use tikv_jemallocator::Jemalloc;
 use tracing_appender::non_blocking::WorkerGuard;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 
@@ -82,24 +85,17 @@ fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, WrittenLog) {
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
     let (lines, thread) = telemetry::write_log_to(std::io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || Lines(lines.clone()));
     // Colours are for terminals; in a file they are noise. NO_COLOR is heeded there too.
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    let level = match format {
-        LogFormat::Text => {
-            let log = log.with_ansi(colours).with_filter_reloading();
-            let handle = log.reload_handle();
-            log.init();
-            LogLevel::new(level, move |filter| handle.reload(filter).is_ok())
-        }
-        LogFormat::Json => {
-            let log = log.json().flatten_event(true).with_filter_reloading();
-            let handle = log.reload_handle();
-            log.init();
-            LogLevel::new(level, move |filter| handle.reload(filter).is_ok())
-        }
+    let (filter, handle) = tracing_subscriber::reload::Layer::new(filter);
+    let log = tracing_subscriber::fmt::layer().with_writer(move || Lines(lines.clone()));
+    let log = match format {
+        LogFormat::Text => log.with_ansi(colours).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
+    tracing_subscriber::registry().with(filter).with(log).init();
+    let level = LogLevel::new(level, move |filter| handle.reload(filter).is_ok());
     (level, WrittenLog(Some(thread)))
 }
 
