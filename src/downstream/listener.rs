@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
-use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::report_refusal;
 use super::connections::{ConnectionGuard, Connections};
@@ -112,10 +111,9 @@ impl Listener {
     }
 
     /// Accepts connections until `stop`. Open connections stay in `connections`.
-    pub async fn serve<H: Health>(
+    pub async fn serve(
         self,
         server: Arc<ServerState>,
-        health: HealthServer<H>,
         connections: Arc<Connections>,
         stop: CancellationToken,
     ) {
@@ -162,7 +160,6 @@ impl Listener {
             let pending = PendingConnection {
                 slot,
                 server: Arc::clone(&server),
-                health: health.clone(),
                 connection: Arc::clone(&guard.connection),
                 connections: Arc::clone(&connections),
                 source,

@@ -33,7 +33,7 @@ pub use policy::{AuthzPolicy, Policy};
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
-pub use server_state::{PollState, ServerState};
+pub use server_state::{HealthService, PollState, ServerState};
 pub(crate) use transport::{WireProtocol, WriteTimeout};
 pub use unsent_memory::Unsent;
 

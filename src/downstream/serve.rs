@@ -16,7 +16,6 @@ use rustls::ServerConfig;
 use tokio::io::AsyncBufReadExt as _;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
-use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::{ConnectionSlot, report_refusal};
 use super::connection::{Connection, ConnectionState, Credentials, Usage};
@@ -41,21 +40,20 @@ use crate::{telemetry, tls};
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Connection whose peer is not known yet.
-pub(super) struct PendingConnection<H> {
+pub(super) struct PendingConnection {
     pub(super) slot: ConnectionSlot,
     pub(super) server: Arc<ServerState>,
-    pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
     pub(super) connections: Arc<Connections>,
     pub(super) source: Source,
 }
 
-impl<H: Health> PendingConnection<H> {
+impl PendingConnection {
     /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold meanwhile.
     pub(super) fn services(
         mut self,
         certificate: Option<Arc<Certificate>>,
-    ) -> Result<(Services<H>, ConnectionSlot), ConnectionError> {
+    ) -> Result<(Services, ConnectionSlot), ConnectionError> {
         let peer = Arc::new(Peer { source: self.source, certificate });
         if let Err(limit) = self.slot.identify(&peer) {
             report_refusal(limit, &peer);
@@ -69,7 +67,6 @@ impl<H: Health> PendingConnection<H> {
             rules: Arc::clone(policy.rules_for(&peer)),
             policy,
             server: self.server,
-            health: self.health,
             connection: self.connection,
             peer,
         };
@@ -78,10 +75,10 @@ impl<H: Health> PendingConnection<H> {
 }
 
 /// Serves a socket without TLS, as the transport that `into` makes of it.
-pub(super) async fn serve_cleartext<H: Health, S: Peek, IO: Transport>(
+pub(super) async fn serve_cleartext<S: Peek, IO: Transport>(
     socket: S,
     into: fn(S) -> IO,
-    pending: PendingConnection<H>,
+    pending: PendingConnection,
 ) -> Result<(), ConnectionError> {
     let (services, _slot) = pending.services(None)?;
     match sniff_protocol(&socket, &services).await? {
@@ -98,9 +95,9 @@ fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
 }
 
 /// Waits for the first bytes; no protocol timeout applies yet. `None` if the connection must close first.
-async fn sniff_protocol<H>(
+async fn sniff_protocol(
     socket: &impl Peek,
-    services: &Services<H>,
+    services: &Services,
 ) -> Result<Option<WireProtocol>, ConnectionError> {
     let limit = services.policy.limits.first_request_timeout;
     tokio::select! {
@@ -111,11 +108,7 @@ async fn sniff_protocol<H>(
     }
 }
 
-fn reject<H>(
-    socket: &impl Peek,
-    protocol: WireProtocol,
-    services: &Services<H>,
-) -> Result<(), ConnectionError> {
+fn reject(socket: &impl Peek, protocol: WireProtocol, services: &Services) -> Result<(), ConnectionError> {
     // Discarded, because closing a socket with unread bytes resets it.
     socket.discard();
     if protocol == WireProtocol::Tls {
@@ -125,10 +118,7 @@ fn reject<H>(
     Err("the client speaks neither HTTP/1 nor HTTP/2".into())
 }
 
-async fn serve_http2<H: Health, IO: Transport>(
-    socket: IO,
-    services: Services<H>,
-) -> Result<(), ConnectionError> {
+async fn serve_http2<IO: Transport>(socket: IO, services: Services) -> Result<(), ConnectionError> {
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let budget = services.server.scheduler.budget();
     let mut serve =
@@ -149,10 +139,7 @@ async fn serve_http2<H: Health, IO: Transport>(
     .await
 }
 
-async fn serve_http1<H: Health, IO: Transport>(
-    socket: IO,
-    services: Services<H>,
-) -> Result<(), ConnectionError> {
+async fn serve_http1<IO: Transport>(socket: IO, services: Services) -> Result<(), ConnectionError> {
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
     let budget = services.server.scheduler.budget();
     let mut builder = http1::Builder::new();
@@ -234,10 +221,10 @@ impl TlsListener {
         Self { settings, handshake_timeout, throttle: Arc::default() }
     }
 
-    pub(super) async fn serve<H: Health>(
+    pub(super) async fn serve(
         self,
         socket: impl Transport + Peek + 'static,
-        pending: PendingConnection<H>,
+        pending: PendingConnection,
     ) -> Result<(), ConnectionError> {
         let settings = self.settings.load();
         // Boxed, so that a connection does not keep the memory of its handshake.
@@ -270,7 +257,7 @@ impl TlsListener {
         telemetry::tls_handshake("ok");
         let (services, _slot) = pending.services(certificate)?;
         if is_http2 {
-            return serve_http2::<_, BoxedTransport>(socket, services).await;
+            return serve_http2::<BoxedTransport>(socket, services).await;
         }
         // hyper has no timeout for the first request of an HTTP/1 connection.
         let limit = services.policy.limits.first_request_timeout;
@@ -281,7 +268,7 @@ impl TlsListener {
             }
             () = connection.until_closing() => return Ok(()),
         }
-        Box::pin(serve_http1::<_, BoxedTransport>(socket, services)).await
+        Box::pin(serve_http1::<BoxedTransport>(socket, services)).await
     }
 
     /// Closes connections with certificates no longer accepted, whenever the client CA or the revocation list
@@ -316,11 +303,11 @@ impl TlsListener {
     }
 
     /// Performs the handshake; `None` if the connection must close first.
-    async fn handshake<H, IO: Transport + Peek>(
+    async fn handshake<IO: Transport + Peek>(
         &self,
         socket: IO,
         config: Arc<ServerConfig>,
-        pending: &PendingConnection<H>,
+        pending: &PendingConnection,
     ) -> Result<Option<Box<TlsStream<IO>>>, ConnectionError> {
         let (limit, source) = (self.handshake_timeout, pending.source);
         let has_left = |accept: &Accept<IO>| accept.get_ref().is_some_and(Peek::has_left);

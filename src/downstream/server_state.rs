@@ -3,15 +3,17 @@
 //! Owns the order of the checks at a client's first request: a peer that may not claim its node makes no group. Knows nothing
 //! of a group's contents.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use http::{HeaderMap, Request, Response};
 use prost::Message as _;
 use tokio::sync::Semaphore;
+use tower::util::BoxCloneSyncService;
 
 use super::admission::Admission;
 use super::connection::Connection;
@@ -24,6 +26,7 @@ use crate::cache::Protocol;
 use crate::fleet::Fleet;
 use crate::groups::{GroupSeat, Groups, Newcomer};
 use crate::grpc::RELAY_HEADER;
+use crate::http2::RequestBody;
 use crate::identity::{Peer, Source};
 use crate::pool::{Account, Pool, Share};
 use crate::proto::Node;
@@ -31,6 +34,9 @@ use crate::resource::wire::{self, Value};
 use crate::subscription::{HiddenCounts, PollHistory, Session, SessionConfig, SessionError, observes};
 use crate::upstream::Stay;
 use crate::{RelayIdentity, telemetry};
+
+/// Service of gRPC health.
+pub type HealthService = BoxCloneSyncService<Request<RequestBody>, Response<tonic::body::Body>, Infallible>;
 
 #[derive(Debug)]
 pub struct ServerState {
@@ -50,6 +56,7 @@ pub struct ServerState {
     /// Connected clients, for operators.
     pub fleet: Arc<Fleet>,
     pub polls: PollState,
+    pub health: HealthService,
     /// CPU time, shared between connections.
     pub scheduler: FairScheduler,
 }

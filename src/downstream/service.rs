@@ -6,7 +6,6 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Either;
 use tonic::Code;
-use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
 use super::body::{ClientBody, ResponseBody, text};
@@ -22,30 +21,16 @@ use crate::identity::Peer;
 use crate::routes::{self, Route};
 use crate::subscription::{Session, SessionConfig};
 
-#[derive(Debug)]
-pub(super) struct Services<H> {
+#[derive(Clone, Debug)]
+pub(super) struct Services {
     pub(super) server: Arc<ServerState>,
     pub(super) policy: Arc<Policy>,
     pub(super) rules: Arc<SessionConfig>,
-    pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
     pub(super) peer: Arc<Peer>,
 }
 
-impl<H> Clone for Services<H> {
-    fn clone(&self) -> Self {
-        Self {
-            server: Arc::clone(&self.server),
-            policy: Arc::clone(&self.policy),
-            rules: Arc::clone(&self.rules),
-            health: self.health.clone(),
-            connection: Arc::clone(&self.connection),
-            peer: Arc::clone(&self.peer),
-        }
-    }
-}
-
-impl<H: Health> Services<H> {
+impl Services {
     pub(super) async fn answer(self, request: Request<ClientBody>) -> Response<ResponseBody> {
         let is_head = request.method() == Method::HEAD;
         let mut response = self.route(request).await;
@@ -83,28 +68,26 @@ impl<H: Health> Services<H> {
         if !is_grpc(&head.headers) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
-        // Health is reported regardless: refusing it would help nobody.
-        if route.is_some() && self.server.admission.overload.refuses_new() {
+        let (protocol, kind, is_fetch) = match route {
+            Some(Route::Stream(protocol, kind)) => (protocol, kind, false),
+            Some(Route::Fetch(kind)) => (Protocol::Sotw, Some(kind), true),
+            // Health is reported whatever memory there is: refusing it would help nobody.
+            None => {
+                let (mut health, connection) = (self.server.health.clone(), self.connection);
+                let Ok(response) = health.call(Request::from_parts(head, body)).await;
+                return response.map(|body| ResponseBody::tonic(body, connection));
+            }
+        };
+        if self.server.admission.overload.refuses_new() {
             return refuse(Status::no_memory());
         }
-        if route.is_some() {
-            self.connection.note_served();
-        }
-        if route.is_some() && self.server.is_itself(&head.headers) {
+        self.connection.note_served();
+        if self.server.is_itself(&head.headers) {
             return refuse(Status::new(
                 Code::FailedPrecondition,
                 "this relay asks itself: take its own address out of `upstream.servers`",
             ));
         }
-        let (protocol, kind, is_fetch) = match route {
-            Some(Route::Stream(protocol, kind)) => (protocol, kind, false),
-            Some(Route::Fetch(kind)) => (Protocol::Sotw, Some(kind), true),
-            None => {
-                let (mut health, connection) = (self.health, self.connection);
-                let Ok(response) = health.call(Request::from_parts(head, body)).await;
-                return response.map(|body| ResponseBody::tonic(body, connection));
-            }
-        };
         let session = Session::new(
             Arc::clone(self.server.groups.own().group().cache()),
             self.rules,

@@ -42,8 +42,8 @@ use crate::admin::Admin;
 use crate::cache::{Budget, Cache};
 use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{
-    Admission, Connections, FairScheduler, Listener, OverloadManager, PollState, RequestMemory,
-    ResponseCache, ServerState, Unsent,
+    Admission, Connections, FairScheduler, HealthService, Listener, OverloadManager, PollState,
+    RequestMemory, ResponseCache, ServerState, Unsent,
 };
 use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
@@ -114,19 +114,16 @@ impl Relay {
         telemetry::set(telemetry::CONNECTION_LIMIT, config.downstream.limits.max_connections as f64);
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
+        let health = HealthService::new(health_service);
         let server =
-            Arc::new(server_state(config, Arc::clone(&groups), Arc::clone(&responses), &overload, scheduler));
+            server_state(config, Arc::clone(&groups), Arc::clone(&responses), &overload, health, scheduler);
+        let server = Arc::new(server);
         let connections: Arc<Connections> = Arc::default();
         let listening = TaskTracker::new();
         listening.close();
         for listener in listeners {
-            let health = health_service.clone();
-            listening.spawn(listener.serve(
-                Arc::clone(&server),
-                health,
-                Arc::clone(&connections),
-                closed.clone(),
-            ));
+            let serving = listener.serve(Arc::clone(&server), Arc::clone(&connections), closed.clone());
+            listening.spawn(serving);
         }
 
         let saving = relay_snapshot::keep(disk.as_ref(), &groups, &origin, config);
@@ -367,6 +364,7 @@ fn server_state(
     groups: Arc<Groups>,
     responses: Arc<ResponseCache>,
     overload: &Arc<OverloadManager>,
+    health: HealthService,
     scheduler: FairScheduler,
 ) -> ServerState {
     ServerState {
@@ -386,6 +384,7 @@ fn server_state(
         unsent: Unsent::new(config.downstream.max_unsent_bytes),
         fleet: Arc::default(),
         polls: PollState::new(responses),
+        health,
         scheduler,
     }
 }
