@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use redb::Database;
 
 use super::FileFault;
@@ -102,17 +102,12 @@ pub struct Disk {
     status: Mutex<DiskStatus>,
     /// Groups whose stored content this process knows.
     read: Mutex<HashSet<GroupId>>,
-    /// Whether a later version wrote the file, which then stays untouched for this run.
-    is_newer: AtomicBool,
-    /// Whether another process had the file open at the last attempt.
-    is_locked: AtomicBool,
     /// Whether the disk was full: the failed transaction's pages are still in the file.
     was_full: AtomicBool,
     /// Whether moments ahead in the file were logged.
     is_ahead_told: AtomicBool,
     /// Device and inode of the open file.
     inode: Mutex<Option<(u64, u64)>>,
-    opened: AtomicU64,
     pub started: Instant,
 }
 
@@ -138,55 +133,42 @@ pub(super) fn clock() -> Clock {
 impl Disk {
     /// Opens the file in its folder. Faults are logged, and the relay runs without it.
     pub fn open(settings: SnapshotSettings) -> Arc<Self> {
-        let [is_newer, is_locked, was_full, is_ahead_told] = Default::default();
-        let (store, status, read, inode, opened) = Default::default();
-        let disk = Self {
-            settings,
-            store,
-            status,
-            read,
-            is_newer,
-            is_locked,
-            was_full,
-            is_ahead_told,
-            inode,
-            opened,
-            started: Instant::now(),
-        };
-        disk.reopen();
+        let (store, status, read, inode) = Default::default();
+        let [was_full, is_ahead_told] = Default::default();
+        let disk =
+            Self { settings, store, status, read, was_full, is_ahead_told, inode, started: Instant::now() };
+        disk.writable().ok();
         Arc::new(disk)
     }
 
-    /// Opens the file, unless it is open. Returns whether it can be written.
-    pub(super) fn reopen(&self) -> bool {
+    /// The file, opened if it was not, to write it. A fault was logged.
+    pub(super) fn writable(&self) -> Result<MappedMutexGuard<'_, Store>, FileError> {
         let mut store = self.store.lock();
-        if store.as_ref().is_some_and(|store| store.opened.is_some()) {
-            return true;
+        if store.as_ref().is_none_or(|store| !store.is_writable) {
+            self.open_in(&mut store)?;
         }
-        if self.is_newer.load(Ordering::Relaxed) {
-            return false;
-        }
+        // Never fails: it was just opened.
+        MutexGuard::try_map(store, Option::as_mut).map_err(|_| FileError::Replaced)
+    }
+
+    fn open_in(&self, store: &mut Option<Store>) -> Result<(), FileError> {
         if store.is_some() {
-            if let Err(error) = snapshot_file::existing(&self.path()) {
-                self.failed(CANNOT_WRITE, &error);
-                return false;
-            }
+            snapshot_file::existing(&self.path()).inspect_err(|error| self.failed(CANNOT_WRITE, error))?;
             // An open reader keeps all from opening it to write.
             discard(store.take());
         }
-        match self.open_to_write() {
-            Ok(database) => {
-                let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
-                *store = Some(Store { database, opened: Some(opened) });
-            }
+        let opened = self.open_to_write();
+        match &opened {
+            Ok(_) => {}
             Err(error) if error.forbids_writing_only() => *store = self.look(error),
-            Err(error) => self.failed(CANNOT_OPEN, &error),
+            Err(error) => self.failed(CANNOT_OPEN, error),
         }
+        let opened = opened.map(|database| *store = Some(Store::new(database, true)));
         if store.is_some() {
             *self.inode.lock() = self.inode_there();
             self.status.lock().bytes = self.bytes_there();
         }
-        store.as_ref().is_some_and(|store| store.opened.is_some())
+        opened
     }
 
     fn open_to_write(&self) -> Result<Database, FileError> {
@@ -199,22 +181,18 @@ impl Disk {
     }
 
     /// Opens an unwritable file for reading.
-    fn look(&self, error: FileError) -> Option<Store> {
+    fn look(&self, error: &FileError) -> Option<Store> {
         match snapshot_file::look(&self.path()) {
             Ok(database) => {
-                self.failed(CANNOT_WRITE, &error);
-                Some(Store { database, opened: None })
+                self.failed(CANNOT_WRITE, error);
+                Some(Store::new(database, false))
             }
             Err(looked) => {
                 let is_unreadable = matches!(looked, FileError::Io(_));
-                self.failed(CANNOT_OPEN, if is_unreadable { &error } else { &looked });
+                self.failed(CANNOT_OPEN, if is_unreadable { error } else { &looked });
                 None
             }
         }
-    }
-
-    pub(super) fn is_locked(&self) -> bool {
-        self.is_locked.load(Ordering::Relaxed)
     }
 
     fn inode_there(&self) -> Option<(u64, u64)> {
@@ -287,17 +265,16 @@ impl Disk {
 
     /// Answered groups but the own one; `None` without any. Waits for the disk.
     pub fn others(&self) -> Option<OtherGroups> {
-        let (groups, records) = {
-            let store = self.store.lock();
-            let store = store.as_ref()?;
-            (store.groups().ok()?, store.records().ok()?)
-        };
-        let others = || groups.iter().filter(|(id, facts)| *id != GroupId::own() && facts.current > 0);
-        let current = others().map(|(_, facts)| Duration::from_millis(facts.current)).max()?;
+        let store = self.store.lock();
+        let store = store.as_ref()?;
+        let mut others = store.groups().ok()?;
+        others.retain(|(id, facts)| *id != GroupId::own() && facts.current > 0);
+        let current = others.iter().map(|(_, facts)| facts.current).max()?;
+        let resources: Result<usize, _> = others.iter().map(|(id, _)| store.records(id)).sum();
         Some(OtherGroups {
-            groups: others().count(),
-            resources: others().filter_map(|(id, _)| records.get(id)).sum(),
-            age: clock().age_of(current),
+            groups: others.len(),
+            resources: resources.ok()? as u64,
+            age: clock().age_of(Duration::from_millis(current)),
         })
     }
 
@@ -375,12 +352,8 @@ impl Disk {
             let (path, remedy) = (self.path(), error.remedy());
             tracing::warn!(path = %path.display(), error = text, remedy, "{what}");
         }
-        self.is_locked.store(matches!(error, FileError::Locked), Ordering::Relaxed);
         if error.is_full_disk() {
             self.was_full.store(true, Ordering::Relaxed);
-        }
-        if matches!(error, FileError::Newer(_)) {
-            self.is_newer.store(true, Ordering::Relaxed);
         }
         // After a fault in a replaced file, the new one belongs to somebody else.
         let is_ours = self.inode.lock().is_none() || self.is_in_place();

@@ -33,7 +33,7 @@ fn told(path: &Path, error: &FileError) -> anyhow::Error {
 }
 
 fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
-    let store = Store { database: snapshot_file::look(&snapshot_file::file_in(path))?, opened: None };
+    let store = Store::new(snapshot_file::look(&snapshot_file::file_in(path))?, false);
     let mut all = Vec::new();
     for (id, _) in store.groups()? {
         if let Some(group) = store.group(&id)? {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
     Builder, CommitError, CompactionError, Database, DatabaseError, ReadableDatabase as _, StorageBackend,
-    StorageError, TableDefinition, TableError, TableHandle as _, TransactionError,
+    StorageError, TableError, TableHandle as _, TransactionError,
 };
 
-use super::snapshot_encoding::{seal, unseal};
+use super::snapshot_encoding::{GROUPS, META, RECORDS, STORES};
 
 /// Name of the file in its folder.
 pub(super) const FILE: &str = "cache.redb";
@@ -26,10 +26,9 @@ const PAGES: usize = 8 << 20;
 /// Bytes copied at once.
 const COPIED: usize = 1 << 20;
 
-pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("deltafan");
 const FORMAT_KEY: &str = "format";
-/// Version of the layout of tables and keys.
-const FORMAT: u32 = 1;
+/// Version of the layout of tables and rows.
+const FORMAT: u32 = 2;
 
 /// Reason for which the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -253,8 +252,10 @@ pub(super) fn compacted(mut database: Database) -> Result<Database, FileError> {
 fn mark(database: Database) -> Result<Database, FileError> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
-    let (_, format) = seal(FORMAT_KEY.as_bytes(), &FORMAT.to_le_bytes());
-    transaction.open_table(META)?.insert(FORMAT_KEY, &format[..])?;
+    transaction.open_table(META)?.insert(FORMAT_KEY, FORMAT)?;
+    transaction.open_table(GROUPS)?;
+    transaction.open_table(STORES)?;
+    transaction.open_table(RECORDS)?;
     transaction.commit()?;
     Ok(database)
 }
@@ -265,12 +266,7 @@ fn check(database: Database) -> Result<Database, FileError> {
     if !transaction.list_tables()?.any(|table| table.name() == META.name()) {
         return Err(FileError::Foreign);
     }
-    let format = {
-        let table = transaction.open_table(META)?;
-        let sealed = table.get(FORMAT_KEY)?;
-        let value = sealed.as_ref().and_then(|sealed| unseal(FORMAT_KEY.as_bytes(), sealed.value()));
-        value.and_then(|(_, value)| Some(u32::from_le_bytes(value.try_into().ok()?)))
-    };
+    let format = transaction.open_table(META)?.get(FORMAT_KEY)?.map(|format| format.value());
     match format {
         Some(FORMAT) => Ok(database),
         Some(format) if format > FORMAT => Err(FileError::Newer(format!("format {format}"))),

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use deltafan::cache::{Completeness, Snapshot};
 use deltafan::resource::Name;
 use deltafan::snapshot_content::{
@@ -30,7 +29,7 @@ struct Saved {
     snapshot: Arc<Snapshot>,
     completeness: Completeness,
     members: usize,
-    records: BTreeMap<Name, Bytes>,
+    records: BTreeMap<Name, Record>,
 }
 
 /// One transaction, with what the relay knew by then.
@@ -88,7 +87,7 @@ impl World {
             is_news = true;
             let record =
                 |name: &Name| record_of(&id.type_url, &snapshot, name.as_str(), Selection::default(), clock);
-            let whole: BTreeMap<Name, Bytes> = snapshot
+            let whole: BTreeMap<Name, Record> = snapshot
                 .entries()
                 .filter_map(|entry| Some((entry.name().clone(), record(entry.name())?)))
                 .collect();
@@ -98,7 +97,7 @@ impl World {
                     let mut records = before.records.clone();
                     for name in snapshot.changed_since(&before.snapshot) {
                         match record(&name) {
-                            Some(bytes) => drop(records.insert(name, bytes)),
+                            Some(record) => drop(records.insert(name, record)),
                             None => drop(records.remove(&name)),
                         }
                     }
@@ -168,17 +167,11 @@ impl World {
             // It does not know what of it came from the present control plane.
             self.moved = Some(self.now);
         }
-        let store = |(id, saved): (StoreId, Saved)| {
-            let read = |(name, bytes): (Name, Bytes)| {
-                let record = Record::read(&id.type_url, &bytes).expect("it was written here");
-                (name, record)
-            };
-            StoreContent {
-                completeness: saved.completeness,
-                members: saved.members,
-                records: saved.records.into_iter().map(read).collect(),
-                id: id.clone(),
-            }
+        let store = |(id, saved): (StoreId, Saved)| StoreContent {
+            id,
+            completeness: saved.completeness,
+            members: saved.members,
+            records: saved.records.into_iter().collect(),
         };
         let content = Content { stores: commit.stores.into_iter().map(store).collect() };
         let clock = self.clock();

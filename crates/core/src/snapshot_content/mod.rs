@@ -1,7 +1,7 @@
 //! Content of a cache as records for a snapshot on disk, and records as content.
 //!
 //! Owns which records follow from a store, and what follows from records. Knows neither files nor
-//! clocks: times are arguments, and a record is a name and bytes.
+//! clocks: times are arguments.
 //!
 //! Kept:
 //! - resources with version, bytes, constraints and TTL, as wildcard members or by name;
@@ -15,14 +15,14 @@
 //! A name has one record. For a wildcard member it is the member; the answer to the name itself is
 //! requested again.
 //!
-//! Invariants: records depend only on a snapshot and the time, so that an updated copy equals a new
-//! one · malformed records have no content.
+//! Invariant: records depend only on a snapshot and the time, so that an updated copy equals a new
+//! one.
 
 mod store_content;
 mod store_record;
 
 pub use store_content::{Content, StoreContent, wildcard_kept};
-pub use store_record::{Clock, Kept, Record, RecordError, Selection, StoreId, record_of};
+pub use store_record::{Clock, Kept, Record, Selection, StoreId, record_of};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -41,18 +40,15 @@ fn records(
     snapshot: &Snapshot,
     selection: Selection,
     clock: Clock,
-) -> BTreeMap<Name, Bytes> {
+) -> BTreeMap<Name, Record> {
     let record = |name: &Name| record_of(type_url, snapshot, name.as_str(), selection, clock);
     let names = snapshot.entries().map(|entry| entry.name().clone());
     names.filter_map(|name| Some((name.clone(), record(&name)?))).collect()
 }
 
-fn content(id: &StoreId, snapshot: &Snapshot, records: &BTreeMap<Name, Bytes>) -> StoreContent {
+fn content(id: &StoreId, snapshot: &Snapshot, records: &BTreeMap<Name, Record>) -> StoreContent {
     let (completeness, members) = wildcard_kept(snapshot, Instant::now());
-    let read = |(name, bytes): (&Name, &Bytes)| {
-        (name.clone(), Record::read(&id.type_url, bytes).expect("it was written here"))
-    };
-    StoreContent { id: id.clone(), completeness, members, records: records.iter().map(read).collect() }
+    StoreContent { id: id.clone(), completeness, members, records: records.clone().into_iter().collect() }
 }
 
 fn plain(type_url: &TypeUrl) -> StoreId {
@@ -251,14 +247,6 @@ fn a_set_that_has_settled_is_taken_for_what_there_is_after_a_while() {
     assert_eq!([known(4), known(5)], [Completeness::Settled, Completeness::Presumed]);
 }
 
-#[test]
-fn bytes_of_a_later_layout_are_told_from_nonsense() {
-    let cds = TypeUrl::from(Kind::Cluster);
-    assert_eq!(Record::read(&cds, &[2, 0]), Err(RecordError::Newer(2)));
-    assert_eq!(Record::read(&cds, &[1, 0]), Err(RecordError::Malformed));
-    assert_eq!(Record::read(&cds, &[]), Err(RecordError::Malformed));
-}
-
 /// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
@@ -407,14 +395,5 @@ proptest! {
         let after = snapshot_of(&cache, &id);
         prop_assert_eq!(records(&type_url, &after, ALL, clock(now)), written);
         prop_assert!(after.completeness() <= Completeness::Presumed);
-    }
-
-    #[test]
-    fn any_bytes_are_a_record_or_refused_without_a_panic(mut bytes: Vec<u8>) {
-        if let Some(layout) = bytes.first_mut() {
-            *layout = 1;
-        }
-        let _read = Record::read(&Kind::Cluster.into(), &bytes);
-        let _store = StoreId::from_bytes(&bytes);
     }
 }

@@ -4,9 +4,7 @@ use super::super::ServerId;
 use super::*;
 use crate::cache::View;
 use crate::resource::{Name, Parameters};
-use crate::snapshot_content::{
-    Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
-};
+use crate::snapshot_content::{Clock, Content, Selection, StoreContent, StoreId, record_of, wildcard_kept};
 
 const A: &str = "http://a";
 const B: &str = "http://b";
@@ -26,8 +24,8 @@ impl Fixture {
         let clock = Clock { now: self.now, unix: Duration::from_secs(1_800_000_000) };
         let type_url = TypeUrl::from(Kind::Cluster);
         let record = |name: &Name| {
-            let bytes = record_of(&type_url, &snapshot, name.as_str(), Selection::default(), clock)?;
-            Some((name.clone(), Record::read(&type_url, &bytes).expect("written here")))
+            let record = record_of(&type_url, &snapshot, name.as_str(), Selection::default(), clock)?;
+            Some((name.clone(), record))
         };
         let records = snapshot.entries().filter_map(|entry| record(entry.name())).collect();
         let (completeness, members) = wildcard_kept(&snapshot, self.now);
