@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use crate::config::{self, Changes, Config, ConfigError, IgnoredKeys, UnknownKeys};
-use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
+use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
@@ -127,10 +126,23 @@ impl WatchedConfig {
             relay.note_config(&self.path, text);
         }
         let events = Arc::new(Notify::new());
-        let wake = Arc::clone(&events);
-        let mut watcher = FileWatcher::new("the configuration", DEBOUNCE, move || wake.notify_one());
-        let (mut watched, mut asked) = (self, false);
+        let (wake, path) = (Arc::clone(&events), self.path.clone());
+        let look = move |watcher: &mut FileWatcher| {
+            watcher.renew(|| paths(&path));
+            wake.notify_one();
+        };
+        let names = ("configuration", "the configuration");
+        let _follower = FileFollower::start(names, (DEBOUNCE, POLL), look)
+            .inspect_err(|error| {
+                tracing::warn!(%error, "cannot watch the configuration file; it is read again on SIGHUP only");
+            })
+            .ok();
+        let mut watched = self;
         loop {
+            let asked = tokio::select! {
+                Some(()) = hangups.recv() => true,
+                () = events.notified() => false,
+            };
             // On a blocking thread: a disk may be slow, and signals must not wait for it.
             let certificates = relay.reloader.clone();
             let looked = tokio::task::spawn_blocking(move || {
@@ -138,12 +150,11 @@ impl WatchedConfig {
                     // Each set logs its own result.
                     certificates.reload_now();
                 }
-                watcher.renew(|| watched.paths());
                 let outcome = watched.look(asked);
-                (watcher, watched, outcome)
+                (watched, outcome)
             });
             let outcome;
-            (watcher, watched, outcome) = match looked.await {
+            (watched, outcome) = match looked.await {
                 Ok(looked) => looked,
                 Err(error) => {
                     tracing::error!(%error, "the configuration file is not watched any more; this is a bug in deltafan");
@@ -157,18 +168,7 @@ impl WatchedConfig {
                 }
                 take(outcome, relay);
             }
-            asked = tokio::select! {
-                Some(()) = hangups.recv() => true,
-                () = events.notified() => false,
-                () = sleep(POLL) => false,
-            };
         }
-    }
-
-    fn paths(&self) -> WatchedPaths {
-        let mut paths = WatchedPaths::default();
-        paths.add(&self.path);
-        paths
     }
 
     /// Reads the file, and the files that it names if those were at fault. `None` without news and without
@@ -194,6 +194,12 @@ impl WatchedConfig {
             }
         })
     }
+}
+
+fn paths(file: &Path) -> WatchedPaths {
+    let mut paths = WatchedPaths::default();
+    paths.add(file);
+    paths
 }
 
 fn warn_of(ignored: &IgnoredKeys) {

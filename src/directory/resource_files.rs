@@ -275,7 +275,6 @@ pub(super) struct Timing {
 #[derive(Debug)]
 pub struct Directory {
     scans: watch::Receiver<Option<Arc<Scan>>>,
-    // After `scans`: the thread that this wakes must find the receiver gone.
     _follower: FileFollower,
 }
 
@@ -303,15 +302,11 @@ impl Directory {
         let (publish, scans) = watch::channel(None);
         let mut files = Files::default();
         let look = move |watcher: &mut FileWatcher| {
-            if publish.is_closed() {
-                return false;
-            }
             watcher.renew(|| paths(&directory));
             let changed = files.refresh(&directory);
             if changed || publish.borrow().is_none() {
                 publish.send_replace(Some(Arc::new(files.merge())));
             }
-            true
         };
         let names = ("directory", "the resource directory");
         let follower = FileFollower::start(names, (timing.debounce, timing.poll), look)

@@ -8,18 +8,17 @@
 //! - Writes to other files in these folders wake the watcher a bounded number of times, and its user never.
 //! - Every step on the way to a file is watched, links included.
 
-mod debounce;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
 mod watched_paths;
 
-use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Duration;
-use std::{fmt, io, thread};
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::thread;
+use std::time::{Duration, Instant};
 
-pub use debounce::Debounce;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 pub use deltafan_transport::tls::files::{Fingerprint, fingerprint};
 pub use watched_paths::WatchedPaths;
 
@@ -28,86 +27,111 @@ use watch::Watch;
 /// Attempts to follow the way to a file while a link on it moves.
 const ROUNDS: usize = 4;
 
-pub struct FileWatcher {
-    of: &'static str,
-    debounce: Debounce,
-    wake: Arc<dyn Fn() + Send + Sync>,
-    watch: Option<Watch>,
-    complained: bool,
+/// Between two readings of events; well below the quiet time of a [`Debounce`].
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Wait for the end of a burst: several files are replaced one by one, or one in several steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Debounce {
+    /// Silence that ends a burst.
+    pub quiet: Duration,
+    /// Then a burst is reported though it goes on.
+    pub longest: Duration,
 }
 
-impl fmt::Debug for FileWatcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileWatcher")
-            .field("of", &self.of)
-            .field("watch", &self.watch)
-            .finish_non_exhaustive()
+impl Debounce {
+    /// Time of the report.
+    ///
+    /// Example: with 100 ms of quiet and 1 s at most, a burst from 0 to 300 ms is reported at 400 ms, and an
+    /// endless one at 1000 ms.
+    fn due(self, (first, last): (Instant, Instant)) -> Instant {
+        (last + self.quiet).min(first + self.longest)
     }
+}
+
+/// Watch of a [`FileFollower`].
+#[derive(Debug)]
+pub struct FileWatcher {
+    of: &'static str,
+    watch: Option<Watch>,
+    has_complained: bool,
 }
 
 impl FileWatcher {
-    /// Creates a watch on nothing. `of` names it in the log. `wake` is called after a burst on a thread of
-    /// its own, and must not block.
-    pub fn new(of: &'static str, debounce: Debounce, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { of, debounce, wake: Arc::new(wake), watch: None, complained: false }
-    }
-
     /// Watches these paths from now on. Call it before each reading: then a change in between is read or
     /// reported, and replaced folders are watched again.
     pub fn renew(&mut self, paths: impl Fn() -> WatchedPaths) {
         if self.watch.is_none() {
-            let wake = Arc::clone(&self.wake);
-            match Watch::start(self.debounce, move || wake()) {
+            match Watch::start() {
                 Ok(watch) => self.watch = Some(watch),
-                Err(error) => self.complain(&error),
+                Err(error) => return self.complain(&error),
             }
         }
-        let Some(watch) = &self.watch else { return };
+        let Some(watch) = &mut self.watch else { return };
         for _ in 0..ROUNDS {
-            let has_new = match watch.renew(paths()) {
-                Ok(has_new) => has_new,
+            match watch.renew(paths()) {
+                // A link may have moved before its folder was watched.
+                Ok(true) => {}
+                Ok(false) => return,
                 Err(error) => return self.complain(&error),
-            };
-            // A link may have moved before its folder was watched.
-            if !has_new {
-                return;
             }
         }
     }
 
-    /// Each call tries again; only the first failure is logged.
+    /// Each call of [`renew`](Self::renew) tries again; only the first failure is logged.
     fn complain(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.complained, true) {
+        if !std::mem::replace(&mut self.has_complained, true) {
             tracing::warn!(%error, "cannot watch the folders of {}: polling them instead; is fs.inotify.max_user_watches or max_user_instances reached?", self.of);
+        }
+    }
+
+    /// Waits for the end of a burst of changes, for `woken`, or for this time. Returns false if `woken` is closed.
+    fn wait(&mut self, mut woken: &PipeReader, debounce: Debounce, longest: Duration) -> bool {
+        let (end, mut burst) = (Instant::now() + longest, None);
+        loop {
+            let due = burst.map_or(end, |burst| debounce.due(burst).min(end));
+            let timeout = Timespec::try_from(due.saturating_duration_since(Instant::now())).ok();
+            let events = self.watch.as_ref().map(|watch| PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN));
+            let mut ready: Vec<_> = [PollFd::new(woken, PollFlags::IN)].into_iter().chain(events).collect();
+            // After a failure there is nothing to read, and the pause below prevents spinning.
+            _ = poll(&mut ready, timeout.as_ref());
+            if !ready[0].revents().is_empty() {
+                return woken.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0);
+            }
+            let now = Instant::now();
+            if self.watch.as_mut().is_some_and(Watch::has_changes) {
+                burst = Some((burst.map_or(now, |(first, _)| first), now));
+            }
+            if burst.map_or(end, |burst| debounce.due(burst).min(end)) <= now {
+                return true;
+            }
+            thread::sleep(PAUSE);
         }
     }
 }
 
-/// Thread that looks at files after each change, and from time to time. Dropping it wakes the thread, which
-/// has to find that nobody needs it.
+/// Thread that looks at files after each change, and from time to time. It ends when this is dropped.
 #[derive(Debug)]
-pub struct FileFollower(SyncSender<()>);
+pub struct FileFollower(PipeWriter);
 
 impl FileFollower {
-    /// Starts a thread of this name that calls `look` now and later, as long as it returns true. `look` has to
-    /// renew the watcher before it reads, so that no change is missed. `of` names the files in the log.
+    /// Starts a thread of this name that calls `look` now and later. `look` has to renew the watcher before it
+    /// reads, so that no change is missed. `of` names the files in the log.
     ///
     /// # Errors
     ///
-    /// The system allows no further thread.
+    /// The system allows no further thread or pipe.
     pub fn start(
         (name, of): (&str, &'static str),
-        (debounce, poll): (Debounce, Duration),
-        mut look: impl FnMut(&mut FileWatcher) -> bool + Send + 'static,
+        (debounce, longest): (Debounce, Duration),
+        mut look: impl FnMut(&mut FileWatcher) + Send + 'static,
     ) -> io::Result<Self> {
-        let (wake, woken) = sync_channel(1);
-        let waker = wake.clone();
-        // Full: a wake-up is already on its way.
-        let mut watcher = FileWatcher::new(of, debounce, move || _ = waker.try_send(()));
+        let (woken, wake) = io::pipe()?;
         let follow = move || {
-            while look(&mut watcher) {
-                // Time is over, or woken.
-                woken.recv_timeout(poll).ok();
+            let mut watcher = FileWatcher { of, watch: None, has_complained: false };
+            look(&mut watcher);
+            while watcher.wait(&woken, debounce, longest) {
+                look(&mut watcher);
             }
         };
         thread::Builder::new().name(name.to_owned()).spawn(follow)?;
@@ -116,14 +140,7 @@ impl FileFollower {
 
     /// Has it look now.
     pub fn wake(&self) {
-        // Full: a wake-up is already on its way.
-        self.0.try_send(()).ok();
-    }
-}
-
-impl Drop for FileFollower {
-    fn drop(&mut self) {
-        self.wake();
+        (&self.0).write_all(&[0]).ok();
     }
 }
 
@@ -131,18 +148,27 @@ impl Drop for FileFollower {
 #[cfg(not(target_os = "linux"))]
 mod watch {
     use std::io;
+    use std::os::fd::BorrowedFd;
 
-    use super::{Debounce, WatchedPaths};
+    use super::WatchedPaths;
 
     #[derive(Debug)]
     pub(super) enum Watch {}
 
     impl Watch {
-        pub(super) fn start(_: Debounce, _: impl Fn() + Send + 'static) -> io::Result<Self> {
+        pub(super) fn start() -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        pub(super) fn renew(&self, _: WatchedPaths) -> io::Result<bool> {
+        pub(super) fn fd(&self) -> BorrowedFd<'_> {
+            match *self {}
+        }
+
+        pub(super) fn renew(&mut self, _: WatchedPaths) -> io::Result<bool> {
+            match *self {}
+        }
+
+        pub(super) fn has_changes(&mut self) -> bool {
             match *self {}
         }
     }

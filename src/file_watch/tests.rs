@@ -4,6 +4,7 @@ use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,42 +16,64 @@ use std::ffi::OsStr;
 use super::*;
 
 const AT_ONCE: Debounce = Debounce { quiet: Duration::ZERO, longest: Duration::ZERO };
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Watched file `relay.yaml` in `home`; or all files of `home` that a rule matches.
 struct Fixture {
     _root: TempDir,
     home: PathBuf,
-    rule: Option<fn(&OsStr) -> bool>,
-    watcher: FileWatcher,
+    follower: FileFollower,
     wakes: Arc<AtomicUsize>,
 }
 
+type Rule = fn(&OsStr) -> bool;
+
 impl Fixture {
     fn new() -> Self {
+        Self::with(AT_ONCE, None)
+    }
+
+    fn with(debounce: Debounce, rule: Option<Rule>) -> Self {
         let root = TempDir::new().unwrap();
         let home = root.path().canonicalize().unwrap().join("home");
         fs::create_dir(&home).unwrap();
         fs::write(home.join("relay.yaml"), "1").unwrap();
         let wakes = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&wakes);
-        let watcher = FileWatcher::new("a test", AT_ONCE, move || _ = count.fetch_add(1, Ordering::Relaxed));
-        Self { _root: root, home, rule: None, watcher, wakes }
+        let (count, folder) = (Arc::clone(&wakes), home.clone());
+        let look = move |watcher: &mut FileWatcher| {
+            watcher.renew(|| {
+                let mut paths = WatchedPaths::default();
+                match rule {
+                    Some(rule) => paths.add_entries(&folder, rule),
+                    None => _ = paths.add(&folder.join("relay.yaml")),
+                }
+                paths
+            });
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let follower = FileFollower::start(("test", "a test"), (debounce, HOUR), look).unwrap();
+        let fixture = Self { _root: root, home, follower, wakes };
+        fixture.wait_for(0, "the start");
+        fixture
     }
 
     fn at(&self, name: &str) -> PathBuf {
         self.home.join(name)
     }
 
-    fn look(&mut self) {
-        let (home, path, rule) = (&self.home, self.at("relay.yaml"), self.rule);
-        self.watcher.renew(|| {
-            let mut paths = WatchedPaths::default();
-            match rule {
-                Some(rule) => paths.add_entries(home, rule),
-                None => _ = paths.add(&path),
-            }
-            paths
-        });
+    /// Waits for more looks than these.
+    fn wait_for(&self, before: usize, what: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.wakes() <= before {
+            assert!(Instant::now() < deadline, "not noticed: {what}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn look(&self) {
+        let before = self.wakes();
+        self.follower.wake();
+        self.wait_for(before, "a wake-up");
     }
 
     fn wakes(&self) -> usize {
@@ -58,20 +81,16 @@ impl Fixture {
     }
 
     /// Asserts that `act` is noticed.
-    fn notices(&mut self, what: &str, act: impl FnOnce(&Self)) {
+    fn notices(&self, what: &str, act: impl FnOnce(&Self)) {
         self.look();
         let before = self.wakes();
         act(self);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while self.wakes() == before {
-            assert!(Instant::now() < deadline, "not noticed: {what}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        self.wait_for(before, what);
         self.rest();
     }
 
     /// Asserts that `act` is not noticed.
-    fn ignores(&mut self, what: &str, act: impl FnOnce(&Self)) {
+    fn ignores(&self, what: &str, act: impl FnOnce(&Self)) {
         self.look();
         self.rest();
         let before = self.wakes();
@@ -94,7 +113,7 @@ fn replace(path: &Path, text: &str) {
 
 #[test]
 fn a_file_that_is_written_replaced_or_removed_is_noticed() {
-    let mut watch = Fixture::new();
+    let watch = Fixture::new();
     watch.notices("written in place", |at| fs::write(at.at("relay.yaml"), "2").unwrap());
     watch.notices("replaced", |at| replace(&at.at("relay.yaml"), "3"));
     watch.notices("read by others", |at| {
@@ -108,7 +127,7 @@ fn a_file_that_is_written_replaced_or_removed_is_noticed() {
 
 #[test]
 fn other_files_in_its_folder_are_not_noticed() {
-    let mut watch = Fixture::new();
+    let watch = Fixture::new();
     let mut log = File::create(watch.at("log")).unwrap();
     watch.ignores("appended to", |_| {
         for _ in 0..1000 {
@@ -133,42 +152,43 @@ fn other_files_in_its_folder_are_not_noticed() {
 /// Many events are read in batches.
 #[test]
 fn a_burst_is_a_few_wake_ups() {
-    let mut watch = Fixture::new();
-    watch.look();
-    let start = Instant::now();
+    let watch = Fixture::new();
+    let (start, before) = (Instant::now(), watch.wakes());
     for number in 0..2000 {
         fs::write(watch.at("relay.yaml"), number.to_string()).unwrap();
     }
     watch.rest();
     let most = start.elapsed().as_millis() / 20 + 1;
-    assert!(watch.wakes() as u128 <= most, "{} wake-ups, more than {most}", watch.wakes());
+    let wakes = watch.wakes() - before;
+    assert!(wakes as u128 <= most, "{wakes} wake-ups, more than {most}");
 }
 
 #[test]
 fn a_burst_is_reported_once_when_it_is_over() {
-    let mut watch = Fixture::new();
-    let (wakes, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-    let count = Arc::clone(&wakes);
     let debounce = Debounce { quiet: Duration::from_secs(1), longest: Duration::from_secs(60) };
-    watch.watcher = FileWatcher::new("a test", debounce, move || _ = count.fetch_add(1, Ordering::Relaxed));
-    watch.look();
+    let watch = Fixture::with(debounce, None);
+    let (start, before) = (Instant::now(), watch.wakes());
     for number in 0..5 {
         fs::write(watch.at("relay.yaml"), number.to_string()).unwrap();
         watch.rest();
     }
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while wakes.load(Ordering::Relaxed) == 0 {
-        assert!(Instant::now() < deadline, "not reported");
-        thread::sleep(Duration::from_millis(5));
-    }
+    watch.wait_for(before, "the burst");
     assert!(start.elapsed() >= debounce.quiet, "reported after {:?}", start.elapsed());
     watch.rest();
-    assert_eq!(wakes.load(Ordering::Relaxed), 1);
+    assert_eq!(watch.wakes(), before + 1);
+}
+
+#[test]
+fn a_burst_is_due_when_it_is_quiet_and_in_the_end_though_it_is_not() {
+    let (start, ms) = (Instant::now(), Duration::from_millis);
+    let debounce = Debounce { quiet: ms(100), longest: ms(1000) };
+    let due = |last| debounce.due((start, start + ms(last))) - start;
+    assert_eq!([0, 300, 950].map(due), [100, 400, 1000].map(ms));
 }
 
 #[test]
 fn a_folder_that_goes_and_comes_back_is_noticed() {
-    let mut watch = Fixture::new();
+    let watch = Fixture::new();
     watch.notices("removed", |at| fs::remove_dir_all(&at.home).unwrap());
     watch.notices("the folder made again", |at| fs::create_dir(&at.home).unwrap());
     watch.notices("the file made again", |at| fs::write(at.at("relay.yaml"), "2").unwrap());
@@ -188,7 +208,7 @@ fn a_folder_that_goes_and_comes_back_is_noticed() {
 /// Links as in a Kubernetes ConfigMap, and as people make them.
 #[test]
 fn each_link_on_the_way_counts() {
-    let mut watch = Fixture::new();
+    let watch = Fixture::new();
     for version in ["..1", "..2"] {
         fs::create_dir(watch.at(version)).unwrap();
         fs::write(watch.at(version).join("relay.yaml"), version).unwrap();
@@ -222,7 +242,7 @@ fn each_link_on_the_way_counts() {
 
 #[test]
 fn links_in_a_circle_are_followed_for_a_while() {
-    let mut watch = Fixture::new();
+    let watch = Fixture::new();
     fs::remove_file(watch.at("relay.yaml")).unwrap();
     symlink("b", watch.at("relay.yaml")).unwrap();
     symlink("relay.yaml", watch.at("b")).unwrap();
@@ -237,11 +257,11 @@ fn links_in_a_circle_are_followed_for_a_while() {
 
 #[test]
 fn of_a_folder_the_entries_count_that_the_rule_says() {
-    let mut watch = Fixture::new();
+    let rule: Rule = |name| Path::new(name).extension().is_some_and(|end| end == "yaml");
+    let watch = Fixture::with(AT_ONCE, Some(rule));
     fs::create_dir(watch.at("..1")).unwrap();
     fs::write(watch.at("..1/linked.yaml"), "1").unwrap();
     symlink("..1/linked.yaml", watch.at("linked.yaml")).unwrap();
-    watch.rule = Some(|name| Path::new(name).extension().is_some_and(|end| end == "yaml"));
     watch.ignores("another kind of file", |at| fs::write(at.at("notes.txt"), "1").unwrap());
     watch.notices("a new file", |at| fs::write(at.at("new.yaml"), "1").unwrap());
     watch.notices("a new name", |at| fs::rename(at.at("notes.txt"), at.at("notes.yaml")).unwrap());
@@ -252,8 +272,7 @@ fn of_a_folder_the_entries_count_that_the_rule_says() {
 
 #[test]
 fn its_thread_ends_with_it() {
-    let mut watch = Fixture::new();
-    watch.look();
+    let watch = Fixture::new();
     let wakes = Arc::downgrade(&watch.wakes);
     drop(watch);
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -121,10 +121,9 @@ impl Reloader {
             None => {
                 let shared = Arc::downgrade(&self.0);
                 let look = move |watcher: &mut FileWatcher| {
-                    let Some(shared) = shared.upgrade() else { return false };
+                    let Some(shared) = shared.upgrade() else { return };
                     watcher.renew(|| shared.watched_paths());
                     shared.look();
-                    true
                 };
                 let started = FileFollower::start(("certificates", "certificates"), (DEBOUNCE, POLL), look);
                 let fault = |error| LoadError::NoThread { of: of.to_owned(), error };
