@@ -323,7 +323,7 @@ mod tests {
             let mut bytes = BytesMut::from(&request.encode_to_vec()[..]);
             if let Some((number, fixed, long)) = unknown {
                 bytes.put_u8(12 << 3);
-                wire::put_varint(&mut bytes, number);
+                wire::encode_varint(number, &mut bytes);
                 bytes.put_u8(13 << 3 | 5);
                 bytes.put_u32(fixed);
                 bytes.put_u8(14 << 3 | 1);

@@ -218,8 +218,8 @@ async fn keys_inside_other_resources_are_hidden() {
     let mut cluster = encoded("envoy.config.cluster.v3.Cluster", &cluster);
     // A field that only a newer API has: nothing tells whether it is a key.
     let mut newer = bytes::BytesMut::new();
-    wire::put_varint(&mut newer, (9_999 << 3) | 2);
-    wire::put_varint(&mut newer, 7);
+    wire::encode_varint((9_999 << 3) | 2, &mut newer);
+    wire::encode_varint(7, &mut newer);
     cluster.extend_from_slice(&newer);
     cluster.extend_from_slice(b"PRIVATE");
     let wrapped = json!({"name": "wrapped", "typedConfig": {

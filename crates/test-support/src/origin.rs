@@ -412,7 +412,7 @@ pub fn timed(type_url: &TypeUrl, name: &str, version: &str, body: Option<&[u8]>,
         }
     }
     let mut seconds = BytesMut::from(&[1 << 3][..]);
-    wire::put_varint(&mut seconds, ttl.as_secs());
+    wire::encode_varint(ttl.as_secs(), &mut seconds);
     wire::put_field(&mut out, 6, &seconds);
     out.freeze()
 }

@@ -62,14 +62,14 @@ impl OriginError {
     pub(super) fn put(&self, out: &mut BytesMut, number: u8, name: &str) {
         let code = i64::from(self.code).cast_unsigned();
         let message = if self.message.is_empty() { 0 } else { wire::field_len(self.message.len()) };
-        let status = 1 + wire::varint_len(code) + message;
+        let status = 1 + wire::encoded_len_varint(code) + message;
         let resource_name = wire::field_len(name.len());
         wire::put_header(out, number, wire::field_len(resource_name) + wire::field_len(status));
         wire::put_header(out, 1, resource_name);
         wire::put_field(out, 1, name.as_bytes());
         wire::put_header(out, 2, status);
         out.extend_from_slice(&[1 << 3]);
-        wire::put_varint(out, code);
+        wire::encode_varint(code, out);
         wire::put_field(out, 2, self.message.as_bytes());
     }
 }

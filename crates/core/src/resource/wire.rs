@@ -3,6 +3,8 @@
 //! Reading is over borrowed bytes and allocates nothing; a malformed input is an error, never a panic.
 
 use bytes::{BufMut, BytesMut};
+use prost::encoding::decode_varint;
+pub use prost::encoding::{encode_varint, encoded_len_varint};
 
 /// Bytes that are no protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,19 +97,7 @@ impl<'a> Fields<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, MalformedError> {
-        let mut value = 0_u64;
-        for shift in (0..70).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or(MalformedError)?;
-            self.rest = rest;
-            if shift == 63 && byte > 1 {
-                return Err(MalformedError);
-            }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(MalformedError)
+        decode_varint(&mut self.rest).map_err(|_| MalformedError)
     }
 }
 
@@ -127,37 +117,21 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 /// A varint and what follows it; `None` where it is not whole, or none.
-pub fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut fields = Fields { rest: bytes };
-    let value = fields.varint().ok()?;
-    Some((value, fields.rest))
-}
-
-/// How many bytes a varint takes.
-pub const fn varint_len(value: u64) -> usize {
-    let bits = 64 - (value | 1).leading_zeros() as usize;
-    bits.div_ceil(7)
+pub fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let value = decode_varint(&mut bytes).ok()?;
+    Some((value, bytes))
 }
 
 /// How many bytes a length-delimited field takes, tag and length included. `number` is below 16.
 pub const fn field_len(payload: usize) -> usize {
-    1 + varint_len(payload as u64) + payload
-}
-
-/// Writes a varint.
-pub fn put_varint(out: &mut impl BufMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8((value as u8 & 0x7f) | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
+    1 + encoded_len_varint(payload as u64) + payload
 }
 
 /// Writes the tag and the length of a length-delimited field; the payload is the caller's to write.
 pub fn put_header(out: &mut BytesMut, number: u8, payload: usize) {
     debug_assert!((1..16).contains(&number), "one-byte tags only");
     out.put_u8((number << 3) | 2);
-    put_varint(out, payload as u64);
+    encode_varint(payload as u64, out);
 }
 
 /// Writes a length-delimited field; an empty one is left out, as proto3 has it.
@@ -170,8 +144,8 @@ pub fn put_field(out: &mut BytesMut, number: u8, payload: &[u8]) {
 
 /// Writes a length-delimited field of any number, also an empty one.
 pub fn put_bytes(out: &mut impl BufMut, number: u32, payload: &[u8]) {
-    put_varint(out, u64::from(number) << 3 | 2);
-    put_varint(out, payload.len() as u64);
+    encode_varint(u64::from(number) << 3 | 2, out);
+    encode_varint(payload.len() as u64, out);
     out.put_slice(payload);
 }
 
@@ -191,19 +165,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_varint_reads_back_and_has_the_length_foretold(value: u64) {
-            let mut out = BytesMut::new();
-            put_varint(&mut out, value);
-            prop_assert_eq!(out.len(), varint_len(value));
-            let mut fields = Fields { rest: &out };
-            prop_assert_eq!(fields.varint(), Ok(value));
-        }
-
-        #[test]
         fn numbers_of_fields_are_those_of_protobuf(number in 1_u64..1 << 40) {
             let mut out = BytesMut::new();
-            put_varint(&mut out, number << 3);
-            put_varint(&mut out, 7);
+            encode_varint(number << 3, &mut out);
+            encode_varint(7, &mut out);
             let read = fields(&out).next().and_then(Result::ok).map(|field| u64::from(field.number));
             prop_assert_eq!(read, (number < 1 << 29).then_some(number));
         }

@@ -103,7 +103,7 @@ fn duration(time: Duration) -> BytesMut {
     for (tag, value) in [(SECONDS, time.as_secs()), (NANOS, time.subsec_nanos().into())] {
         if value > 0 {
             out.put_u8(tag);
-            wire::put_varint(&mut out, value);
+            wire::encode_varint(value, &mut out);
         }
     }
     out

@@ -9,7 +9,7 @@ impl Answer {
     pub(super) fn ttl(self, name: &str, version: &str, seconds: u64, with_body: bool) -> Self {
         let body = if with_body { field(2, &any(&self.1, name)) } else { Vec::new() };
         let mut ttl = BytesMut::from(&[8][..]);
-        wire::put_varint(&mut ttl, seconds);
+        wire::encode_varint(seconds, &mut ttl);
         self.raw([field(3, name.as_bytes()), field(1, version.as_bytes()), body, field(6, &ttl)].concat())
     }
 }
