@@ -1,96 +1,59 @@
 //! Equality of encoded nodes.
 //!
 //! Protobuf maps have no order: an Envoy writes the same metadata in another order on each stream.
-//! So maps, and the fields of the node itself, are sorted. All else is compared as it came, with
-//! unknown fields.
+//! So maps are decoded, and all other fields compared as they came, also unknown ones.
 
-use bytes::{BufMut as _, BytesMut};
+use std::collections::BTreeMap;
 
-use super::metadata::{ENTRY_VALUE, FIELDS, LIST, STRUCT};
-use crate::resource::wire::{self, Value};
+use prost::Message as _;
+use prost_types::Struct;
 
-/// `Node.metadata`
-const METADATA: u32 = 3;
-/// `Node.user_agent_build_version`, and `BuildVersion.metadata`
-const BUILD: u32 = 8;
-const BUILD_METADATA: u32 = 2;
-/// `Node.dynamic_parameters`: a map to `ContextParams`, which are a map.
-const PARAMETERS: u32 = 12;
-/// Most levels of nested structs that are sorted. Deeper ones are compared as they came.
-const DEPTH: u32 = 32;
+use crate::resource::wire;
 
-/// Whether two encoded nodes are equal, in any order of their metadata.
+/// Fields of a node with maps in them.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Maps {
+    #[prost(message, optional, tag = "3")]
+    metadata: Option<Struct>,
+    #[prost(message, optional, tag = "8")]
+    build: Option<BuildVersion>,
+    #[prost(btree_map = "string, message", tag = "12")]
+    dynamic_parameters: BTreeMap<String, ContextParams>,
+}
+
+/// `envoy.config.core.v3.BuildVersion`
+#[derive(Clone, PartialEq, prost::Message)]
+struct BuildVersion {
+    #[prost(bytes = "vec", tag = "1")]
+    version: Vec<u8>,
+    #[prost(message, optional, tag = "2")]
+    metadata: Option<Struct>,
+}
+
+/// `xds.core.v3.ContextParams`
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContextParams {
+    #[prost(btree_map = "string, string", tag = "1")]
+    params: BTreeMap<String, String>,
+}
+
+/// Whether two encoded nodes are equal, in any order of their metadata. Nodes that cannot be decoded are equal
+/// only as they came.
 pub fn are_same_nodes(one: &[u8], other: &[u8]) -> bool {
-    one == other || canonical_node(one) == canonical_node(other)
+    one == other || parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
-fn canonical_node(node: &[u8]) -> BytesMut {
-    let in_field = |number, other: &dyn Fn(&[u8]) -> BytesMut, message: &[u8]| {
-        canonical(message, |field, value| (field == number).then(|| other(value)))
-    };
-    let structure = |value: &[u8]| canonical_struct(value, DEPTH);
-    sorted(node, |field, value| match field {
-        METADATA => Some(structure(value)),
-        BUILD => Some(in_field(BUILD_METADATA, &structure, value)),
-        PARAMETERS => Some(in_field(ENTRY_VALUE, &|params| sorted(params, |_, _| None), value)),
-        _ => None,
-    })
-}
-
-fn canonical_struct(fields: &[u8], depth: u32) -> BytesMut {
-    sorted(fields, |field, entry| {
-        let value = |field, value: &[u8]| (field == ENTRY_VALUE).then(|| canonical_value(value, depth));
-        (field == FIELDS).then(|| canonical(entry, value))
-    })
-}
-
-fn canonical_value(value: &[u8], depth: u32) -> BytesMut {
-    let Some(depth) = depth.checked_sub(1) else { return value.into() };
-    canonical(value, |kind, value| match kind {
-        STRUCT => Some(canonical_struct(value, depth)),
-        LIST => Some(canonical(value, |_, value| Some(canonical_value(value, depth)))),
-        _ => None,
-    })
-}
-
-/// Message with some fields replaced. Malformed bytes stay as they are.
-fn canonical(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> BytesMut {
-    parts(message, other).map_or_else(|| message.into(), |parts| put(parts.iter()))
-}
-
-/// Canonical form with sorted fields.
-fn sorted(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> BytesMut {
-    let Some(mut parts) = parts(message, other) else { return message.into() };
-    parts.sort_unstable();
-    put(parts.iter())
-}
-
-fn parts(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> Option<Vec<BytesMut>> {
-    wire::fields(message)
-        .map(|field| {
-            let field = field.ok()?;
-            let Value::Bytes(bytes) = field.value else { return Some(field.raw.into()) };
-            Some(other(field.number, bytes).map_or_else(
-                || field.raw.into(),
-                |bytes| {
-                    let mut out = BytesMut::new();
-                    out.put_u32(field.number);
-                    out.unsplit(put([bytes].iter()));
-                    out
-                },
-            ))
-        })
-        .collect()
-}
-
-/// Joins parts with their lengths, so that none can be taken for another.
-fn put<'p>(parts: impl Iterator<Item = &'p BytesMut>) -> BytesMut {
-    let mut out = BytesMut::new();
-    for part in parts {
-        out.put_u64(part.len() as u64);
-        out.extend_from_slice(part);
+/// The maps of a node, and its other fields in one order.
+fn parts(node: &[u8]) -> Option<(Maps, Vec<&[u8]>)> {
+    let mut others = Vec::new();
+    for field in wire::fields(node) {
+        let field = field.ok()?;
+        if !matches!(field.number, 3 | 8 | 12) {
+            others.push(field.raw);
+        }
     }
-    out
+    others.sort_unstable();
+    Some((Maps::decode(node).ok()?, others))
 }
 
 #[cfg(test)]
