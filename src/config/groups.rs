@@ -17,7 +17,7 @@ use super::schema::{Entries, Key, Printed, Section, Shape};
 use super::section::section;
 use super::values::expression;
 use crate::node_field::{NodeField, NodeFieldError};
-use crate::node_group::{Condition, MatchKey, NodeSpec, Rule, RuleError, RuleSpec, Unmatched};
+use crate::node_group::{Condition, Fault, MatchKey, NodeSpec, Rule, RuleSpec, Unmatched};
 
 /// Rules are tried one by one for each client.
 const MAX_RULES: usize = 1000;
@@ -131,7 +131,7 @@ impl Section for GroupRule {
         let written = WrittenRule::read(mapping)?;
         match written.rule() {
             Ok(rule) => Some(Self { written, rule }),
-            Err(RuleError(faults)) => {
+            Err(faults) => {
                 faults.iter().for_each(|fault| mapping.wrong_at(&fault.path, &fault.problem));
                 None
             }
@@ -144,7 +144,7 @@ impl Section for GroupRule {
 }
 
 impl WrittenRule {
-    fn rule(&self) -> Result<Rule, RuleError> {
+    fn rule(&self) -> Result<Rule, Vec<Fault>> {
         let node = match &self.node {
             GroupNode::Client => NodeSpec::Client,
             GroupNode::Made(MadeNode { id, cluster, locality, metadata }) => NodeSpec::Made {

@@ -9,7 +9,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use prost::Message as _;
@@ -83,9 +82,6 @@ enum NodeForm {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleError(pub Vec<Fault>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Keys such as `node`, `metadata`, `role`.
     pub path: Vec<String>,
@@ -93,41 +89,32 @@ pub struct Fault {
     pub problem: String,
 }
 
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let faults = self.0.iter().map(|fault| format!("`{}`: {}", fault.path.join("."), fault.problem));
-        f.write_str(&faults.collect::<Vec<_>>().join("; "))
-    }
-}
-
-impl std::error::Error for RuleError {}
-
 impl Rule {
     /// Parses a rule.
     ///
     /// # Errors
     ///
-    /// [`RuleError`] with every fault: repeated or invalid names of captures; texts that are no
+    /// Every fault: repeated or invalid names of captures; texts that are no
     /// templates; unknown names of values; too many values; a value in `node` that is not in `key`,
     /// so that the node would depend on which client came first.
-    pub fn new(spec: RuleSpec<'_>) -> Result<Self, RuleError> {
+    pub fn new(spec: RuleSpec<'_>) -> Result<Self, Vec<Fault>> {
         let mut reader = Reader::of(&spec.conditions);
         let key = spec.key.map(|text| reader.key(text)).unwrap_or_default();
         let node = match spec.node {
             NodeSpec::Client => NodeForm::Client,
             NodeSpec::Made { id, cluster, locality, metadata } => NodeForm::Made {
-                id: reader.node(&["id"], id),
-                cluster: cluster.map(|text| reader.node(&["cluster"], text)),
+                id: reader.node(&path(&["node", "id"]), id),
+                cluster: cluster.map(|text| reader.node(&path(&["node", "cluster"]), text)),
                 locality: locality.map(|[region, zone, sub_zone]| {
                     [("region", region), ("zone", zone), ("sub_zone", sub_zone)]
-                        .map(|(field, text)| reader.node(&["locality", field], text))
+                        .map(|(field, text)| reader.node(&path(&["node", "locality", field]), text))
                 }),
-                metadata: metadata.map(|fields| reader.fields(&["metadata"], fields)),
+                metadata: metadata.map(|fields| reader.object(&path(&["node", "metadata"]), fields)),
             },
         };
         let Reader { values, faults, .. } = reader;
         if !faults.is_empty() {
-            return Err(RuleError(faults));
+            return Err(faults);
         }
         let values: Vec<ValueSource> = values.into_iter().map(|(_, source)| source).collect();
         let conditions = spec.conditions;
@@ -253,6 +240,10 @@ impl Rule {
     }
 }
 
+fn path(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|key| (*key).to_owned()).collect()
+}
+
 struct Reader {
     /// In one namespace for all conditions.
     captures: HashMap<String, ValueSource>,
@@ -265,7 +256,7 @@ impl Reader {
     fn of(conditions: &[Condition]) -> Self {
         let mut reader = Self { captures: HashMap::new(), values: Vec::new(), places: 0, faults: Vec::new() };
         for (at, condition) in conditions.iter().enumerate() {
-            let path = ["match".to_owned(), condition.key.to_string()];
+            let path = path(&["match", &condition.key.to_string()]);
             for (group, name) in condition.captures() {
                 let source = ValueSource::Capture { condition: at, group };
                 if !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
@@ -289,7 +280,7 @@ impl Reader {
     }
 
     fn key(&mut self, text: &str) -> Template {
-        self.template(&["key".to_owned()], text, |reader, path, name| {
+        self.template(&path(&["key"]), text, |reader, path, name| {
             if let Some(at) = reader.values.iter().position(|(known, _)| known == name) {
                 return Some(at);
             }
@@ -304,12 +295,7 @@ impl Reader {
     }
 
     /// All values must be in the key.
-    fn node(&mut self, path: &[&str], text: &str) -> Template {
-        let path: Vec<String> = std::iter::once(&"node").chain(path).map(|key| (*key).to_owned()).collect();
-        self.node_at(&path, text)
-    }
-
-    fn node_at(&mut self, path: &[String], text: &str) -> Template {
+    fn node(&mut self, path: &[String], text: &str) -> Template {
         self.template(path, text, |reader, path, name| {
             let at = reader.values.iter().position(|(known, _)| known == name);
             if at.is_none() && reader.source(path, name).is_some() {
@@ -320,11 +306,6 @@ impl Reader {
             }
             at
         })
-    }
-
-    fn fields(&mut self, path: &[&str], fields: &Map<String, Json>) -> Vec<(String, Tree)> {
-        let path: Vec<String> = std::iter::once(&"node").chain(path).map(|key| (*key).to_owned()).collect();
-        self.object(&path, fields)
     }
 
     fn object(&mut self, path: &[String], fields: &Map<String, Json>) -> Vec<(String, Tree)> {
@@ -338,7 +319,7 @@ impl Reader {
     /// Recursion is bounded by the parser's depth.
     fn tree(&mut self, path: &[String], json: &Json) -> Tree {
         match json {
-            Json::String(text) => Tree::Text(self.node_at(path, text)),
+            Json::String(text) => Tree::Text(self.node(path, text)),
             Json::Array(items) => Tree::List(items.iter().map(|item| self.tree(path, item)).collect()),
             Json::Object(fields) => Tree::Object(self.object(path, fields)),
             other => Tree::Other(other.clone()),
@@ -351,7 +332,7 @@ impl Reader {
         text: &str,
         resolve: impl Fn(&mut Self, &[String], &str) -> Option<usize>,
     ) -> Template {
-        let result: Result<Template, TemplateError> = Template::parse(text, |name| {
+        let result = Template::parse(text, |name| {
             self.places += 1;
             if self.places == MAX_PLACES + 1 {
                 self.fault(
@@ -362,7 +343,7 @@ impl Reader {
             resolve(self, path, name)
         });
         result.unwrap_or_else(|error| {
-            self.fault(path, error.to_string());
+            self.fault(path, error.to_owned());
             Template::default()
         })
     }
@@ -414,51 +395,27 @@ enum Tree {
     Other(Json),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
-    #[error("has a `$` that stands for nothing; write ${{NAME}} for a value, $$ for a dollar")]
-    Dollar,
-    #[error("has a `${{` without its `}}`")]
-    Unclosed,
-}
-
-/// Splits a text: `Ok` is text, `Err` a name.
-fn pieces(mut rest: &str) -> Result<Vec<Result<String, &str>>, TemplateError> {
-    let mut pieces = Vec::new();
-    let mut text = String::new();
-    while let Some((before, after)) = rest.split_once('$') {
-        text += before;
-        if let Some(after) = after.strip_prefix('$') {
-            text.push('$');
-            rest = after;
-            continue;
-        }
-        let after = after.strip_prefix('{').ok_or(TemplateError::Dollar)?;
-        let (name, after) = after.split_once('}').ok_or(TemplateError::Unclosed)?;
-        if !text.is_empty() {
-            pieces.push(Ok(std::mem::take(&mut text)));
-        }
-        pieces.push(Err(name));
-        rest = after;
-    }
-    text += rest;
-    if !text.is_empty() {
-        pieces.push(Ok(text));
-    }
-    Ok(pieces)
-}
-
 impl Template {
     /// `resolve` returns the index of a named value, or records an error.
-    pub(super) fn parse(
-        text: &str,
-        mut resolve: impl FnMut(&str) -> Option<usize>,
-    ) -> Result<Self, TemplateError> {
-        let piece = |piece: Result<String, &str>| match piece {
-            Ok(text) => Some(Piece::Text(text.into())),
-            Err(name) => resolve(name).map(Piece::Value),
-        };
-        Ok(Self(pieces(text)?.into_iter().filter_map(piece).collect()))
+    fn parse(mut rest: &str, mut resolve: impl FnMut(&str) -> Option<usize>) -> Result<Self, &'static str> {
+        let (mut pieces, mut text) = (Vec::new(), String::new());
+        while let Some((before, after)) = rest.split_once('$') {
+            text += before;
+            if let Some(after) = after.strip_prefix('$') {
+                text.push('$');
+                rest = after;
+                continue;
+            }
+            let after = after
+                .strip_prefix('{')
+                .ok_or("has a `$` that stands for nothing; write ${NAME} for a value, $$ for a dollar")?;
+            let (name, after) = after.split_once('}').ok_or("has a `${` without its `}`")?;
+            pieces.push(Piece::Text(std::mem::take(&mut text).into()));
+            pieces.extend(resolve(name).map(Piece::Value));
+            rest = after;
+        }
+        pieces.push(Piece::Text((text + rest).into()));
+        Ok(Self(pieces))
     }
 
     fn fill(&self, values: &[Box<str>]) -> String {

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-pub use group_rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec, TemplateError};
+pub use group_rule::{Fault, NodeSpec, Rule, RuleSpec};
 pub use match_condition::{Condition, MatchKey, NodeMatch};
 
 use crate::identity::Certificate;

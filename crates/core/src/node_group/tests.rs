@@ -302,7 +302,11 @@ fn people_are_told_why_a_rule_does_not_match() {
 
 #[test]
 fn a_rule_is_refused_with_all_of_its_faults() {
-    let fault = |spec: RuleSpec<'_>| Rule::new(spec).expect_err("a fault").to_string();
+    let fault = |spec: RuleSpec<'_>| {
+        let faults = Rule::new(spec).expect_err("a fault").into_iter();
+        let texts = faults.map(|fault| format!("`{}`: {}", fault.path.join("."), fault.problem));
+        texts.collect::<Vec<_>>().join("; ")
+    };
     let id = [("node.id", "(?P<a>.)(?P<b>.)")];
     for (matches, key, node, expected) in [
         (
@@ -370,7 +374,7 @@ fn a_rule_is_refused_with_all_of_its_faults() {
     let tree = json!({"a": {"b": [{"c": "${x}"}]}});
     let metadata = tree.as_object();
     let made = NodeSpec::Made { id: "x", cluster: Some("$"), locality: Some(["", "", "$"]), metadata };
-    let RuleError(faults) = Rule::new(spec(&id, None, made)).expect_err("faults");
+    let faults = Rule::new(spec(&id, None, made)).expect_err("faults");
     let paths: Vec<String> = faults.into_iter().map(|fault| fault.path.join(".")).collect();
     assert_eq!(paths, ["node.cluster", "node.locality.sub_zone", "node.metadata.a.b.c"]);
 }
