@@ -90,13 +90,8 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
         self.unused.first().map(|(at, _)| *at)
     }
 
-    /// Call until it returns `None`.
-    pub fn release(&mut self, now: Instant) -> Option<(K, T)> {
-        self.release_unless(now, now, |_| false)
-    }
-
-    /// Like [`release`](Self::release), except for groups to keep: they are due again at `later`,
-    /// after `now`.
+    /// Releases a group that is due. Groups to keep are due again at `later`, after `now`. Call until it
+    /// returns `None`.
     pub fn release_unless(
         &mut self,
         now: Instant,
@@ -105,9 +100,7 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
     ) -> Option<(K, T)> {
         while self.next_release()? <= now {
             let (_, key) = self.unused.pop_first()?;
-            if let Some(entry) =
-                self.groups.get_mut(&key).filter(|entry| later > now && is_kept(&entry.value))
-            {
+            if let Some(entry) = self.groups.get_mut(&key).filter(|entry| is_kept(&entry.value)) {
                 entry.release_at = Some(later);
                 self.unused.insert((later, key));
                 continue;
@@ -121,14 +114,6 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
     pub fn iter(&self) -> impl Iterator<Item = (&K, &T, usize)> {
         self.groups.iter().map(|(key, entry)| (key, &entry.value, entry.clients))
     }
-
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -139,6 +124,10 @@ mod tests {
 
     use super::*;
     use crate::identity::{Peer, Source};
+
+    fn release<K: Hash + Ord + Clone, T>(table: &mut GroupTable<K, T>, now: Instant) -> Option<(K, T)> {
+        table.release_unless(now, now, |_| false)
+    }
 
     fn tenant(address: u8) -> Tenant {
         Tenant::new(&Peer::unproven(Source::of([10, 0, 0, address].into())), address.into())
@@ -156,7 +145,7 @@ mod tests {
         let is_kept = |value: &bool| *value;
         assert_eq!(table.release_unless(after(60), after(120), is_kept), Some(("spent", false)));
         assert_eq!(table.release_unless(after(60), after(120), is_kept), None);
-        assert_eq!((table.len(), table.next_release()), (1, Some(after(120))));
+        assert_eq!((table.groups.len(), table.next_release()), (1, Some(after(120))));
         table.join(&"kept", None, 8, || false).unwrap();
         assert_eq!(table.next_release(), None, "somebody came");
         table.leave(&"kept", after(200));
@@ -174,12 +163,12 @@ mod tests {
         table.leave(&"edge", now + linger);
         assert_eq!(table.next_release(), None, "one client is left");
         table.leave(&"edge", now + linger);
-        assert_eq!((table.next_release(), table.release(now)), (Some(now + linger), None));
+        assert_eq!((table.next_release(), release(&mut table, now)), (Some(now + linger), None));
         assert_eq!(table.join(&"edge", None, 4, || 2), Ok(&1), "the group is as it was");
-        assert_eq!(table.release(now + linger), None);
+        assert_eq!(release(&mut table, now + linger), None);
         table.leave(&"edge", now + 2 * linger);
-        assert_eq!(table.release(now + 2 * linger), Some(("edge", 1)));
-        assert!(table.is_empty());
+        assert_eq!(release(&mut table, now + 2 * linger), Some(("edge", 1)));
+        assert!(table.groups.is_empty());
         assert_eq!(table.join(&"edge", None, 4, || 2), Ok(&2));
     }
 
@@ -197,7 +186,7 @@ mod tests {
         table.leave(&0, now);
         table.leave(&2, now);
         assert!(table.join(&1001, Some(&hog), 64, || ()).is_err());
-        assert!(table.release(now).is_some() && table.release(now).is_some());
+        assert!(release(&mut table, now).is_some() && release(&mut table, now).is_some());
         assert!(table.join(&1001, Some(&hog), 64, || ()).is_ok());
     }
 
@@ -218,14 +207,14 @@ mod tests {
                         inside.swap_remove(place);
                         table.leave(&key, at(second + 3));
                     },
-                    _ => while let Some((key, ())) = table.release(at(second)) {
+                    _ => while let Some((key, ())) = release(&mut table, at(second)) {
                         prop_assert!(!inside.contains(&key));
                     },
                 }
                 let count = |key: u8| inside.iter().filter(|other| **other == key).count();
                 prop_assert!(table.iter().all(|(key, (), clients)| clients == count(*key)));
                 prop_assert!(inside.iter().all(|key| table.groups.contains_key(key)));
-                prop_assert!(table.len() <= 4 && table.pool.taken() == table.len());
+                prop_assert!(table.groups.len() <= 4 && table.pool.taken() == table.groups.len());
                 let unused = table.iter().filter(|(.., clients)| *clients == 0).count();
                 prop_assert_eq!(table.unused.len(), unused);
             }
