@@ -18,7 +18,7 @@ use crate::node_group::GroupKey;
 use crate::proto;
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::subscription::{
-    Audience, Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, Reached, Session, TypeProgress,
+    Audience, Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, ResourceState, Session, TypeProgress,
 };
 use crate::upstream::{StoredChange, StoredState};
 
@@ -434,15 +434,15 @@ impl FollowedChange {
         }
         spread.clients += 1;
         let answered = match progress.reached(store.snapshot.generation()) {
-            Reached::NotSent => return,
-            Reached::Sent => None,
-            Reached::Accepted(at) => {
+            ResourceState::Unknown | ResourceState::NotSent => return,
+            ResourceState::Stale => None,
+            ResourceState::Synced => {
                 spread.accepted += 1;
-                at
+                progress.newest_acked().map(|acked| acked.at)
             }
-            Reached::Rejected(at) => {
+            ResourceState::Rejected(rejection) => {
                 spread.rejected += 1;
-                Some(at)
+                Some(rejection.delivery.at)
             }
         };
         spread.sent += 1;

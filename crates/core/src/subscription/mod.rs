@@ -27,8 +27,7 @@ pub use per_stream_state::{ByteCharge, Versions};
 pub use permissions::{Code, Denied, HiddenCounts, Permissions, SessionError};
 pub use poll::{Poll, PollHistory, PollPeer, PollVerdict};
 pub use progress::{
-    Audience, ClientState, Delivery, REJECTION_TEXT, Reached, Rejection, ResourceState, TypeProgress,
-    TypeView,
+    Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress, TypeView,
 };
 pub use session::flush_order::NextStep;
 pub use session::plain_ack::AckedType;

@@ -94,6 +94,7 @@ crate::labelled! {
     }
 }
 
+/// State of a resource, or of changes, at a client.
 #[derive(Clone, Copy, Debug)]
 pub enum ResourceState<'p> {
     /// Too many names are owed, or held resources are not compared yet.
@@ -104,17 +105,6 @@ pub enum ResourceState<'p> {
     /// It was sent and not answered.
     Stale,
     Rejected(&'p Rejection),
-}
-
-/// Progress with all changes of a store up to one generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
-    NotSent,
-    Sent,
-    /// At this time, or none concerned the client.
-    Accepted(Option<Instant>),
-    /// A response with one of them was, at this time.
-    Rejected(Instant),
 }
 
 #[derive(Clone, Debug)]
@@ -419,14 +409,26 @@ impl TypeProgress {
 
     /// State of a name, given the positions that include it.
     fn state_of(&self, name: &Name, was_sent: impl Fn(&Position) -> bool) -> ResourceState<'_> {
-        if !was_sent(&self.position) {
-            let is_unknown = self.resumes && self.position.is_start();
-            return if is_unknown { ResourceState::Unknown } else { ResourceState::NotSent };
+        let state = self.answer_to(was_sent);
+        match (state, self.owed.as_deref()) {
+            (ResourceState::NotSent, _) if self.resumes && self.position.is_start() => ResourceState::Unknown,
+            (ResourceState::NotSent, _) => state,
+            (_, Some(Owed::Many)) => ResourceState::Unknown,
+            (_, Some(Owed::Few(names))) if names.contains(name) => ResourceState::NotSent,
+            _ => state,
         }
-        match self.owed.as_deref() {
-            Some(Owed::Many) => return ResourceState::Unknown,
-            Some(Owed::Few(names)) if names.contains(name) => return ResourceState::NotSent,
-            _ => {}
+    }
+
+    /// State of all changes of its store up to this generation. If later ones were sent before an
+    /// answer, that answer counts.
+    pub fn reached(&self, to: Generation) -> ResourceState<'_> {
+        self.answer_to(|position| position.was_sent_all(to))
+    }
+
+    /// Answer of the client to changes, given the positions that include them.
+    fn answer_to(&self, was_sent: impl Fn(&Position) -> bool) -> ResourceState<'_> {
+        if !was_sent(&self.position) {
+            return ResourceState::NotSent;
         }
         if self.unanswered().is_some_and(|before| !was_sent(before)) {
             return ResourceState::Stale;
@@ -434,23 +436,6 @@ impl TypeProgress {
         let is_rejected = |rejection: &&Rejection| was_sent(&rejection.to) && !was_sent(&rejection.from);
         let rejection = self.rejections().iter().rev().find(is_rejected);
         rejection.map_or(ResourceState::Synced, ResourceState::Rejected)
-    }
-
-    /// Progress with the changes up to this generation. If later ones were sent before an answer,
-    /// that answer counts.
-    pub fn reached(&self, to: Generation) -> Reached {
-        if !self.position.was_sent_all(to) {
-            return Reached::NotSent;
-        }
-        if self.unanswered().is_some_and(|before| !before.was_sent_all(to)) {
-            return Reached::Sent;
-        }
-        let is_rejected =
-            |rejection: &&Rejection| rejection.to.was_sent_all(to) && !rejection.from.was_sent_all(to);
-        match self.rejections().iter().rev().find(is_rejected) {
-            Some(rejection) => Reached::Rejected(rejection.delivery.at),
-            None => Reached::Accepted(self.newest_acked().map(|acked| acked.at)),
-        }
     }
 
     fn is_full_state(&self) -> bool {

@@ -58,7 +58,7 @@ impl World {
         let mut request =
             DeltaDiscoveryRequest { node: Some(Node::default()), type_url, ..Default::default() };
         fill(&mut request);
-        self.session.on_delta_request(request, self.now).unwrap();
+        self.session.on_delta_request(request, Default::default(), self.now).unwrap();
     }
 
     fn set(&mut self, names: &[&str], version: &str) {
@@ -112,7 +112,7 @@ impl World {
             error_detail: error.clone(),
             ..Default::default()
         };
-        let heard = self.session.on_delta_request(request, self.now).unwrap();
+        let heard = self.session.on_delta_request(request, Default::default(), self.now).unwrap();
         assert_eq!(heard, RequestKind::Late { type_url, error: error.clone() });
         let progress = self.progress.as_mut().unwrap();
         match error {
@@ -147,13 +147,17 @@ impl World {
     fn states<const N: usize>(&self, names: [&str; N]) -> [&'static str; N] {
         let audience = self.progress().upgrade().unwrap();
         let snapshot = audience.of().snapshot();
-        names.map(|name| match self.progress().resource_state(&audience, &snapshot, &name.into()) {
-            ResourceState::Unknown => "unknown",
-            ResourceState::Synced => "synced",
-            ResourceState::NotSent => "not sent",
-            ResourceState::Stale => "stale",
-            ResourceState::Rejected(_) => "rejected",
-        })
+        names.map(|name| text(self.progress().resource_state(&audience, &snapshot, &name.into())))
+    }
+}
+
+const fn text(state: ResourceState<'_>) -> &'static str {
+    match state {
+        ResourceState::Unknown => "unknown",
+        ResourceState::Synced => "synced",
+        ResourceState::NotSent => "not sent",
+        ResourceState::Stale => "stale",
+        ResourceState::Rejected(_) => "rejected",
     }
 }
 
@@ -469,20 +473,20 @@ fn how_far_a_client_is_with_a_change_follows_from_its_answers() {
         world.set(&["a"], version);
         changes.extend(newest(&world));
     }
-    let reached = |world: &World, at: usize| world.progress().reached(changes[at]);
-    assert_eq!([0, 1].map(|at| reached(&world, at)), [Reached::NotSent; 2]);
+    let reached = |world: &World, to: Generation| text(world.progress().reached(to));
+    let both = |world: &World| [0, 1].map(|at| reached(world, changes[at]));
+    assert_eq!(both(&world), ["not sent"; 2]);
     let sent = world.send();
-    assert_eq!([0, 1].map(|at| reached(&world, at)), [Reached::Sent; 2], "one response holds both");
+    assert_eq!(both(&world), ["stale"; 2], "one response holds both");
     world.ack(&sent);
-    assert_eq!([0, 1].map(|at| reached(&world, at)), [Reached::Accepted(Some(world.now)); 2]);
+    assert_eq!(both(&world), ["synced"; 2]);
 
-    let accepted = world.now;
     world.set(&["a"], "19");
     let rejected = newest(&world).unwrap();
     let sent = world.send();
-    assert_eq!(world.progress().reached(changes[1]), Reached::Accepted(Some(accepted)));
+    assert_eq!(reached(&world, changes[1]), "synced");
     world.nack(&sent);
-    assert_eq!(world.progress().reached(rejected), Reached::Rejected(world.now));
+    assert_eq!(reached(&world, rejected), "rejected");
 }
 
 /// A client that came back with what it holds lacks nothing: the relay lacks the word of the control plane.
