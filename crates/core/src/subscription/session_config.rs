@@ -48,10 +48,6 @@ pub struct SessionConfig {
     /// A stream closes if its client answers nothing for this long after the transport took a
     /// response.
     pub unacked_timeout: Duration,
-    /// Of one locator.
-    pub max_parameters: usize,
-    /// Of one type and stream. Each change is checked against all.
-    pub max_parameter_sets: usize,
     pub max_types: usize,
     /// Whether clients may observe. With a directory, observers are served as others.
     pub observers: bool,
@@ -77,8 +73,6 @@ impl Default for SessionConfig {
             max_connection_names: 1_000_000,
             max_subscription_bytes: 16 << 20,
             unacked_timeout: Duration::from_secs(10 * 60),
-            max_parameters: 64,
-            max_parameter_sets: 16,
             max_types: 64,
             observers: true,
             given: NodeParameterRules::default(),
@@ -146,9 +140,10 @@ impl SessionConfig {
             (Some(_), None) => Track::Stable,
         };
         let parameter_view = subscription.parameter_view(allotted).on(track);
-        let max = self.max_parameter_sets;
-        if parameter_view.parameters().len() > max {
-            let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
+        if parameter_view.parameters().len() > MAX_PARAMETER_SETS {
+            let message = format!(
+                "more than {MAX_PARAMETER_SETS} sets of dynamic parameters for one type in one stream"
+            );
             return Err(SessionError::exhausted(message).over(Limit::Parameters));
         }
         self.permissions.check_parameters(&parameter_view, allotted)?;
@@ -193,6 +188,15 @@ pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, SessionEr
 
 /// About ten exist.
 const MAX_FEATURES: usize = 10_000;
+/// Of one locator.
+const MAX_PARAMETERS: usize = 64;
+/// Of one type and stream. Each change is checked against all.
+const MAX_PARAMETER_SETS: usize = 16;
+
+fn too_many_parameters() -> SessionError {
+    let message = format!("more than {MAX_PARAMETERS} dynamic parameters in one locator");
+    SessionError::exhausted(message).over(Limit::Parameters)
+}
 
 impl SessionConfig {
     pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), SessionError> {
@@ -223,10 +227,8 @@ impl SessionConfig {
                 (Protocol::Sotw, 3) | (Protocol::Delta, 3 | 4) => names += 1,
                 (Protocol::Sotw, 7) | (Protocol::Delta, 8 | 9) => {
                     names += 1;
-                    if parts(bytes, 2)? > self.max_parameters {
-                        let max = self.max_parameters;
-                        let message = format!("more than {max} dynamic parameters in one locator");
-                        return Err(SessionError::exhausted(message).over(Limit::Parameters));
+                    if parts(bytes, 2)? > MAX_PARAMETERS {
+                        return Err(too_many_parameters());
                     }
                 }
                 (Protocol::Sotw, 2) | (Protocol::Delta, 1) => node_parts += parts(bytes, 10)?,
@@ -285,11 +287,8 @@ impl SessionConfig {
     ) -> Result<(), SessionError> {
         self.check_names(locators.clone().map(|locator| &locator.name), 0)?;
         for parameters in locators.map(|locator| &locator.dynamic_parameters) {
-            if parameters.len() > self.max_parameters {
-                let max = self.max_parameters;
-                let session_error =
-                    SessionError::exhausted(format!("more than {max} dynamic parameters in one locator"));
-                return Err(session_error.over(Limit::Parameters));
+            if parameters.len() > MAX_PARAMETERS {
+                return Err(too_many_parameters());
             }
             self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
         }
@@ -332,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_message_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
-        let rules = SessionConfig { max_names: 10, max_parameters: 2, ..SessionConfig::default() };
+        let rules = SessionConfig { max_names: 10, ..SessionConfig::default() };
         let many = |count| vec![String::new(); count];
         let locator = |count: usize| ResourceLocator {
             name: "a".to_owned(),
@@ -343,8 +342,8 @@ mod tests {
             (84, 0, 0, 0, Ok(())),
             (85, 0, 0, 0, Err(Some(Limit::Names))),
             (80, 5, 0, 0, Err(Some(Limit::Names))),
-            (0, 84, 2, 0, Ok(())),
-            (0, 1, 3, 0, Err(Some(Limit::Parameters))),
+            (0, 84, MAX_PARAMETERS, 0, Ok(())),
+            (0, 1, MAX_PARAMETERS + 1, 0, Err(Some(Limit::Parameters))),
             (0, 0, 0, MAX_FEATURES, Ok(())),
             (0, 0, 0, MAX_FEATURES + 1, Err(None)),
         ] {
