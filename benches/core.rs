@@ -90,7 +90,9 @@ impl Fixture {
                     resource_names_subscribe: names,
                     ..Default::default()
                 };
-                self.session.on_delta_request(request, self.now).expect("within the rules");
+                self.session
+                    .on_delta_request(request, Default::default(), self.now)
+                    .expect("within the rules");
             }
         }
     }

@@ -204,7 +204,7 @@ impl Stream {
             Protocol::Delta => {
                 let Ok(mut request) = DeltaDiscoveryRequest::decode(message) else { return Ok(()) };
                 request.node = request.node.or_else(|| self.node.take());
-                self.session.on_delta_request(request, bed.now)
+                self.session.on_delta_request(request, Default::default(), bed.now)
             }
         };
         if let RequestKind::Ack { type_url } | RequestKind::Nack { type_url, .. } = heard? {

@@ -63,7 +63,7 @@ fn handle(
         Protocol::Delta => {
             let request = proto::DeltaDiscoveryRequest::decode(message.clone()).map_err(undecodable)?;
             meet(session, request.node.as_ref(), &message)?;
-            session.on_delta_request_with(request, versions, now)
+            session.on_delta_request(request, versions, now)
         }
     };
     handled.map(RequestOutcome::RequestKind)

@@ -285,7 +285,7 @@ mod tests {
             let type_url = TypeUrl::from(kind).as_str().to_owned();
             let request =
                 DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() };
-            session.on_delta_request(request, now).expect("a request");
+            session.on_delta_request(request, Default::default(), now).expect("a request");
             let registration = fleet.open("delta", Arc::new(Peer::unproven(Source::Unix)), connection, now);
             registration.heard(&session, None);
             open.push((session, registration));

@@ -70,7 +70,7 @@ impl Fleet {
                     resource_names_subscribe,
                     ..Default::default()
                 };
-                session.on_delta_request(request, self.now).unwrap();
+                session.on_delta_request(request, Default::default(), self.now).unwrap();
             }
         }
         self.sessions.push(session);

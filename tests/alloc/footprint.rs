@@ -36,7 +36,7 @@ fn clients(cache: &Arc<Cache>, endpoints: usize, routes: usize) -> Vec<Session> 
                 resource_names_subscribe,
                 ..proto::DeltaDiscoveryRequest::default()
             };
-            session.on_delta_request(request, now).unwrap();
+            session.on_delta_request(request, Default::default(), now).unwrap();
         }
         session
     };

@@ -60,8 +60,10 @@ fn r_ads_03_holds_while_the_origin_speaks() {
     // The order of responses alone.
     let rules = SessionConfig { warm_wait: Duration::ZERO, ..SessionConfig::default() };
     let mut session = Session::new(cache, Arc::new(rules), Protocol::Delta, None, now);
-    session.on_delta_request(request("cds", vec![], String::new()), now).unwrap();
-    session.on_delta_request(request("rds", vec!["route".to_owned()], String::new()), now).unwrap();
+    session.on_delta_request(request("cds", vec![], String::new()), Default::default(), now).unwrap();
+    session
+        .on_delta_request(request("rds", vec!["route".to_owned()], String::new()), Default::default(), now)
+        .unwrap();
 
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -88,7 +90,9 @@ fn r_ads_03_holds_while_the_origin_speaks() {
                     if let Some(target) = &target {
                         assert!(clusters.contains(target), "the route leads to {target}, which is not there");
                     }
-                    session.on_delta_request(request(short, vec![], told.nonce), now).unwrap();
+                    session
+                        .on_delta_request(request(short, vec![], told.nonce), Default::default(), now)
+                        .unwrap();
                 }
                 NextStep::Wait(_) if last => break,
                 NextStep::Wait(_) => {}
@@ -105,9 +109,9 @@ fn a_client_of_many_names_is_told_of_them_while_the_origin_speaks() {
     set(&mut writer, "cds", View::Wildcard, "c0", "v0");
     let now = Instant::now();
     let mut session = Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, now);
-    session.on_delta_request(request("cds", vec![], String::new()), now).unwrap();
+    session.on_delta_request(request("cds", vec![], String::new()), Default::default(), now).unwrap();
     let names = (0..MANY).map(|number| format!("e{number}")).collect();
-    session.on_delta_request(request("eds", names, String::new()), now).unwrap();
+    session.on_delta_request(request("eds", names, String::new()), Default::default(), now).unwrap();
 
     let (speaks, told) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {

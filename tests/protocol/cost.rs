@@ -55,7 +55,7 @@ fn ask(session: &mut Session, names: Vec<String>, let_go: Vec<String>) {
         resource_names_unsubscribe: let_go,
         ..DeltaDiscoveryRequest::default()
     };
-    session.on_delta_request(request, Instant::now()).unwrap();
+    session.on_delta_request(request, Default::default(), Instant::now()).unwrap();
 }
 
 /// The median of what a request takes.

@@ -225,7 +225,7 @@ fn names_that_are_gone_are_charged_until_they_are_told() {
             resource_names_subscribe: strings(&["a"]),
             ..Default::default()
         };
-        client.session.on_delta_request_with(request, versions, fixture.now).unwrap();
+        client.session.on_delta_request(request, versions, fixture.now).unwrap();
         assert_eq!(client.acked(&fixture), ["eds a:1"], "removals wait for the clusters");
         let paid = charged.load(Ordering::Relaxed);
         assert_eq!(paid >= 500 * 50, fits, "{paid} bytes of {room}");
@@ -250,7 +250,7 @@ fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_
         resource_names_subscribe: strings(&["*"]),
         ..Default::default()
     };
-    client.session.on_delta_request_with(request, versions, fixture.now).unwrap();
+    client.session.on_delta_request(request, versions, fixture.now).unwrap();
     assert_eq!(client.acked(&fixture), ["cds a:1 b:1"]);
     fixture.origin("cds b:2 -a");
     assert_eq!(client.acked(&fixture), ["cds b:2 -a"]);

@@ -294,7 +294,7 @@ impl Client {
         mut request: proto::DeltaDiscoveryRequest,
     ) -> Result<RequestKind, SessionError> {
         request.node = request.node.or_else(|| self.node.take());
-        self.session.on_delta_request(request, fixture.now)
+        self.session.on_delta_request(request, Default::default(), fixture.now)
     }
 
     /// State of the world: the complete list of names.

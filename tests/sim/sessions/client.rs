@@ -309,7 +309,7 @@ impl Client {
             error_detail: error,
             ..Default::default()
         };
-        if let Err(refusal) = self.session.on_delta_request(request, now) {
+        if let Err(refusal) = self.session.on_delta_request(request, Default::default(), now) {
             self.refused = Some(refusal);
         }
     }

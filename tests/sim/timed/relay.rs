@@ -442,7 +442,9 @@ impl Relay {
                 down.heard += 1;
                 down.deadline = Some(now);
                 let heard = match *request {
-                    Request::Delta(request) => down.session.on_delta_request(request, now),
+                    Request::Delta(request) => {
+                        down.session.on_delta_request(request, Default::default(), now)
+                    }
                     Request::Sotw(request) => down.session.on_sotw_request(request, now),
                 };
                 heard

@@ -296,7 +296,7 @@ impl Client {
             response_nonce: state.in_flight.take().map(|told| told.nonce).unwrap_or_default(),
             error_detail: refuses.then(proto::Status::default),
         };
-        self.session.on_delta_request(request, now).unwrap();
+        self.session.on_delta_request(request, Default::default(), now).unwrap();
     }
 
     /// Versions that it holds, by names alone (R-DP-14).

@@ -155,7 +155,7 @@ mod tests {
                 let resource_names_subscribe = listed.to_vec();
                 let first =
                     DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() };
-                session.on_delta_request(first, now).unwrap();
+                session.on_delta_request(first, Default::default(), now).unwrap();
             }
             Protocol::Sotw => {
                 let resource_names = listed.to_vec();
@@ -215,7 +215,7 @@ mod tests {
                     resource_names_unsubscribe: ended.into_iter().collect(),
                     ..Default::default()
                 };
-                (request.encode_to_vec(), slow.on_delta_request(request, now))
+                (request.encode_to_vec(), slow.on_delta_request(request, Default::default(), now))
             } else {
                 listed_again.reverse();
                 let request = DiscoveryRequest {

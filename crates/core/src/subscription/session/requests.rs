@@ -75,26 +75,14 @@ impl RequestedNames {
 }
 
 impl Session {
-    /// Handles a request of a delta stream.
+    /// Handles a request of a delta stream. Its `initial_resource_versions` may have been moved into
+    /// `versions`, in part or whole.
     ///
     /// # Errors
     ///
     /// [`SessionError`] if the request breaks the protocol or a limit, or is denied. The stream
     /// must end.
     pub fn on_delta_request(
-        &mut self,
-        request: proto::DeltaDiscoveryRequest,
-        now: Instant,
-    ) -> Result<RequestKind, SessionError> {
-        self.on_delta_request_with(request, Versions::default(), now)
-    }
-
-    /// Variant whose `initial_resource_versions` were moved into `versions`, in part or whole.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`on_delta_request`](Self::on_delta_request).
-    pub fn on_delta_request_with(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
         mut versions: Versions,
