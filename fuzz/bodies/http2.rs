@@ -67,13 +67,18 @@ fn frames(input: &mut Input<'_>) -> Vec<u8> {
     sent
 }
 
-fn limits() -> Arc<Limits> {
+pub(super) const MAX_STREAMS: u32 = 5;
+pub(super) const STREAM_WINDOW: u32 = 10_000;
+pub(super) const CONNECTION_WINDOW: u32 = 70_000;
+pub(super) const MAX_HEAD: usize = 1000;
+
+pub(super) fn limits() -> Arc<Limits> {
     let second = Duration::from_secs(1);
     Arc::new(Limits {
-        max_streams: 5,
-        stream_window: 10_000,
-        connection_window: 70_000,
-        max_head_bytes: 1000,
+        max_streams: MAX_STREAMS,
+        stream_window: STREAM_WINDOW,
+        connection_window: CONNECTION_WINDOW,
+        max_head_bytes: MAX_HEAD,
         head_timeout: 5 * second,
         keepalive_interval: 30 * second,
         keepalive_timeout: 10 * second,
@@ -84,7 +89,7 @@ fn limits() -> Arc<Limits> {
 
 thread_local! {
     /// Its clock stands still: nothing is awaited.
-    static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    pub(super) static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
 }
 
 fn serve(pipe: &mut Pipe<'_>, shut_down: usize) {

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use differences::{Case, Outcome};
 use frames::{CONTINUATION, DATA, END_HEADERS, Frame, GOAWAY, HEADERS, NO_FRAME, Peer, WINDOW_UPDATE};
-use servers::{Ours, STREAM_WINDOW, Seen, Stream, Theirs};
+use servers::{Ours, Seen, Stream, Theirs};
 
+use super::http2::STREAM_WINDOW;
 use super::input::Input;
 
 /// The window of a connection at first.
@@ -156,7 +157,7 @@ impl Run {
         let windows = &self.ours.seen.windows;
         let granted = |id: u32| windows.get(&id).copied().unwrap_or_default();
         let id = frame.stream();
-        [(0, DEFAULT_WINDOW + granted(0)), (id, STREAM_WINDOW + granted(id))].into_iter().any(
+        [(0, DEFAULT_WINDOW + granted(0)), (id, STREAM_WINDOW as usize + granted(id))].into_iter().any(
             |(id, window)| {
                 let received = self.received.entry(id).or_default();
                 *received += frame.payload.len();

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan::http2::{Limits, RequestBody, Serve};
+use deltafan::http2::{RequestBody, Serve};
 use h2::RecvStream;
 use h2::server::{Connection, Handshake, SendResponse};
 use http::uri::Authority;
@@ -24,14 +24,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, reques
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::runtime::Runtime;
 
+use super::super::http2::{CONNECTION_WINDOW, MAX_HEAD, MAX_STREAMS, RUNTIME, STREAM_WINDOW, limits};
 use super::frames::{DATA, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 
-pub(super) const MAX_STREAMS: u32 = 5;
-pub(super) const STREAM_WINDOW: usize = 10_000;
-const CONNECTION_WINDOW: u32 = 70_000;
-pub(super) const MAX_HEAD: usize = 1000;
 /// Answer to a GET: more than a window.
 const LARGE: usize = 30_000;
 const HEAD: usize = 9;
@@ -264,26 +260,6 @@ pub(super) struct Ours {
     pub(super) seen: Seen,
 }
 
-thread_local! {
-    /// Nothing on it takes so long that time matters.
-    static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-}
-
-fn limits() -> Arc<Limits> {
-    let minute = Duration::from_secs(60);
-    Arc::new(Limits {
-        max_streams: MAX_STREAMS,
-        stream_window: STREAM_WINDOW as u32,
-        connection_window: CONNECTION_WINDOW,
-        max_head_bytes: MAX_HEAD,
-        head_timeout: minute,
-        keepalive_interval: minute,
-        keepalive_timeout: minute,
-        stall_timeout: minute,
-        idle_timeout: minute,
-    })
-}
-
 impl Ours {
     pub(super) fn new() -> Self {
         let (wire, log) = (Wire::default(), Log::default());
@@ -397,7 +373,7 @@ impl Theirs {
         let wire = Wire::default();
         let handshake = h2::server::Builder::new()
             .max_concurrent_streams(MAX_STREAMS)
-            .initial_window_size(STREAM_WINDOW as u32)
+            .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             // Its limit is the first size that is too large.
             .max_header_list_size(MAX_HEAD as u32 + 1)
