@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use deltafan_test_support::process::Process;
+use deltafan_test_support::process::{self, Process};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::CpuSet;
 
@@ -181,7 +181,7 @@ impl Fixture {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    most.fetch_max(resident_of(pid), Ordering::Relaxed);
+                    most.fetch_max(process::resident(pid), Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(10));
                 }
             });
@@ -224,13 +224,7 @@ impl Fixture {
 
 /// Memory of a relay, in bytes.
 pub(crate) fn resident(relay: &Process) -> u64 {
-    resident_of(relay.pid())
-}
-
-fn resident_of(pid: u32) -> u64 {
-    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"));
-    let pages: Option<u64> = statm.ok().and_then(|statm| statm.split(' ').nth(1)?.parse().ok());
-    pages.expect("the relay is alive") * 4096
+    process::resident(relay.pid())
 }
 
 pub(crate) fn mib(bytes: u64) -> f64 {

@@ -9,8 +9,8 @@ use super::peer::{
 /// Frames in one write.
 const BATCH: u32 = 1000;
 
-fn batch(turn: u32, piece: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
-    (0..BATCH).flat_map(|n| piece(turn * BATCH + n)).collect()
+fn batch(piece: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+    (0..BATCH).flat_map(piece).collect()
 }
 
 #[test]
@@ -19,40 +19,30 @@ fn floods_of_resets() {
     let fixture = Fixture::start("");
     fixture.suffer(&[
         attack("rapid reset", BUDGET, |target| {
-            target.flood(&[], |turn| {
-                batch(turn, |n| [call(stream(n), 0), frame(RST_STREAM, 0, stream(n), &[0, 0, 0, 8])].concat())
-            });
+            target.flood_streams(BATCH, |id| [call(id, 0), frame(RST_STREAM, 0, id, &[0, 0, 0, 8])].concat());
         }),
         attack("server-made resets: data behind the end", BUDGET, |target| {
-            target.flood(&[], |turn| {
-                batch(turn, |n| [call(stream(n), END_STREAM), frame(DATA, 0, stream(n), b"x")].concat())
-            });
+            target.flood_streams(BATCH, |id| [call(id, END_STREAM), frame(DATA, 0, id, b"x")].concat());
         }),
         attack("server-made resets: windows of nothing, and too large", BUDGET, |target| {
-            target.flood(&[], |turn| {
-                batch(turn, |n| {
-                    let by = if n % 2 == 0 { 0 } else { 0x7fff_ffff_u32 };
-                    [call(stream(n), 0), frame(WINDOW_UPDATE, 0, stream(n), &by.to_be_bytes())].concat()
-                })
+            target.flood_streams(BATCH, |id| {
+                let by = if id % 4 == 1 { 0 } else { 0x7fff_ffff_u32 };
+                [call(id, 0), frame(WINDOW_UPDATE, 0, id, &by.to_be_bytes())].concat()
             });
         }),
         attack("server-made resets: a stream that depends on itself", BUDGET, |target| {
-            target.flood(&[], |turn| {
-                batch(turn, |n| {
-                    let itself = [&stream(n).to_be_bytes()[..], &[0]].concat();
-                    [call(stream(n), 0), frame(PRIORITY, 0, stream(n), &itself)].concat()
-                })
+            target.flood_streams(BATCH, |id| {
+                let itself = [&id.to_be_bytes()[..], &[0]].concat();
+                [call(id, 0), frame(PRIORITY, 0, id, &itself)].concat()
             });
         }),
         attack(
             "more streams than are allowed, malformed heads",
             "max_streams_per_connection, 1 MiB of unanswered heads; budget",
             |target| {
-                target.flood(&[], |turn| {
-                    batch(turn, |n| {
-                        let malformed = frame(HEADERS, END_HEADERS, stream(n), &field("Upper", "case"));
-                        if n % 2 == 0 { malformed } else { call(stream(n), 0) }
-                    })
+                target.flood_streams(BATCH, |id| match id % 4 {
+                    1 => frame(HEADERS, END_HEADERS, id, &field("Upper", "case")),
+                    _ => call(id, 0),
                 });
             },
         ),
@@ -89,27 +79,21 @@ fn floods_of_heads() {
         attack("CONTINUATION flood", "8 continuations, 32 KiB, first_request_timeout", |target| {
             let start = frame(HEADERS, 0, 1, &call_block(DELTA_ADS));
             target.flood(&start, |_| {
-                batch(0, |n| frame(CONTINUATION, 0, 1, if n % 2 == 0 { b"" } else { &[0, 1, b'a', 0] }))
+                batch(|n| frame(CONTINUATION, 0, 1, if n % 2 == 0 { b"" } else { &[0, 1, b'a', 0] }))
             });
         }),
         attack("HPACK: a table's entry, 12,000 times in a head", LIST, |target| {
             let block = table_bomb();
-            target.flood(&[], |turn| {
-                (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-            });
+            target.flood_streams(20, |id| frame(HEADERS, END_HEADERS, id, &block));
         }),
         attack("HPACK: Huffman, 26 KiB of one field in 16 KiB", LIST, |target| {
             let block = huffman_bomb();
-            target.flood(&[], |turn| {
-                (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-            });
+            target.flood_streams(20, |id| frame(HEADERS, END_HEADERS, id, &block));
         }),
         attack("HPACK: resizing the table", LIST, |target| {
             let mut block = [0x20, 0x3f, 0xe1, 0x1f].repeat(4000);
             block.extend(call_block(DELTA_ADS));
-            target.flood(&[], |turn| {
-                (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-            });
+            target.flood_streams(20, |id| frame(HEADERS, END_HEADERS, id, &block));
         }),
         attack(
             "heads as large as are allowed, on streams that stay",
@@ -118,9 +102,7 @@ fn floods_of_heads() {
                 let fields: Vec<u8> =
                     (0..60).flat_map(|n| field(&format!("x-{n}"), &"v".repeat(120))).collect();
                 let block = [call_block(DELTA_ADS), fields].concat();
-                target.flood(&[], |turn| {
-                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
-                });
+                target.flood_streams(20, |id| frame(HEADERS, END_HEADERS, id, &block));
             },
         )
         .by(4),
@@ -135,25 +117,31 @@ fn floods_of_frames_about_no_request() {
     fixture.suffer(&[
         attack("SETTINGS, with 900 streams whose windows move", BUDGET, |target| {
             let open: Vec<u8> = (0..900).flat_map(|n| call(stream(n), 0)).collect();
-            target.flood(&open, |_| batch(0, |n| setting(4, n)));
+            target.flood(&open, |_| batch(|n| setting(4, n)));
         }),
-        attack("PING", BUDGET, |target| target.flood(&[], |_| batch(0, |_| frame(PING, 0, 0, &[7; 8])))),
+        attack("PING", BUDGET, |target| target.flood(&[], |_| batch(|_| frame(PING, 0, 0, &[7; 8])))),
         attack("PRIORITY, and frames that nobody knows", BUDGET, |target| {
             target.flood(&[], |_| {
-                batch(0, |n| {
-                    if n % 2 == 0 { frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0]) } else { frame(77, 0, 0, &[]) }
-                })
+                batch(
+                    |n| {
+                        if n % 2 == 0 {
+                            frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0])
+                        } else {
+                            frame(77, 0, 0, &[])
+                        }
+                    },
+                )
             });
         }),
         attack("WINDOW_UPDATE of one byte", BUDGET, |target| {
-            target.flood(&call(1, 0), |_| batch(0, |n| frame(WINDOW_UPDATE, 0, n % 2, &1_u32.to_be_bytes())));
+            target.flood(&call(1, 0), |_| batch(|n| frame(WINDOW_UPDATE, 0, n % 2, &1_u32.to_be_bytes())));
         }),
         attack("empty DATA", BUDGET, |target| {
-            target.flood(&call(1, 0), |_| batch(0, |_| frame(DATA, 0, 1, &[])))
+            target.flood(&call(1, 0), |_| batch(|_| frame(DATA, 0, 1, &[])))
         }),
         attack("DATA of one byte, of a message of 4 MiB", FAIR, |target| {
             let start = [call(1, 0), frame(DATA, 0, 1, &[0, 0, 0x3f, 0xff, 0xff])].concat();
-            target.flood(&start, |_| batch(0, |_| frame(DATA, 0, 1, b"x")));
+            target.flood(&start, |_| batch(|_| frame(DATA, 0, 1, b"x")));
         }),
         attack("DATA of padding alone", BUDGET, |target| {
             let padded = frame(DATA, 8, 1, &[&[200][..], &[0; 200]].concat());

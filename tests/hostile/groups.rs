@@ -4,11 +4,13 @@ use deltafan_test_support::PATIENCE;
 use deltafan_test_support::client::{CDS, subscription};
 use deltafan_test_support::http1::Http1;
 use prost::Message as _;
-use std::io::{Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use super::fixture::{Fixture, mib, resident};
-use super::peer::{END_STREAM, HEADERS, RST_STREAM, SETTINGS, call, frame, message, preface, stream};
+use super::peer::{
+    END_STREAM, HEADERS, RST_STREAM, SETTINGS, call, frame, message, preface, read_frame, stream,
+};
 
 const GROUPS: &str = "groups:
   max: 64
@@ -35,8 +37,8 @@ fn come_and_go(relay: SocketAddr, numbers: std::ops::Range<u32>) {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_nodelay(true).unwrap();
     socket.write_all(&[preface(0xffff), frame(SETTINGS, ACK, 0, &[])].concat()).unwrap();
+    let mut from = BufReader::new(socket.try_clone().unwrap());
     let mut begun = 0;
-    let mut heard = Vec::new();
     let numbers: Vec<u32> = numbers.collect();
     for some in numbers.chunks(AT_A_TIME as usize) {
         let mut said = Vec::new();
@@ -49,28 +51,10 @@ fn come_and_go(relay: SocketAddr, numbers: std::ops::Range<u32>) {
         socket.write_all(&said).unwrap();
         let mut ended = 0;
         while ended < some.len() {
-            let mut bytes = [0; 16 << 10];
-            let read = socket.read(&mut bytes).expect("the streams end in time");
-            assert!(read > 0, "the connection is closed");
-            heard.extend_from_slice(&bytes[..read]);
-            ended += take_ends(&mut heard);
+            let (kind, flags, ..) = read_frame(&mut from).expect("the streams end in time");
+            ended += usize::from((kind == HEADERS && flags & END_STREAM != 0) || kind == RST_STREAM);
         }
     }
-}
-
-/// Takes whole frames out of what was heard. Returns the number of streams that they end.
-fn take_ends(heard: &mut Vec<u8>) -> usize {
-    let (mut ended, mut at) = (0, 0);
-    while let Some([a, b, c, kind, flags, ..]) = heard.get(at..at + 9) {
-        let end = at + 9 + u32::from_be_bytes([0, *a, *b, *c]) as usize;
-        if end > heard.len() {
-            break;
-        }
-        ended += usize::from((*kind == HEADERS && flags & END_STREAM != 0) || *kind == RST_STREAM);
-        at = end;
-    }
-    heard.drain(..at);
-    ended
 }
 
 #[test]

@@ -53,83 +53,43 @@ fn constrained(cds: &TypeUrl, name: &str, levels: usize) -> Bytes {
     out.freeze()
 }
 
+const fn villain(name: &'static str, turns: u64, stores: u64, says: Says) -> Villain {
+    Villain { name, turns, stores, says }
+}
+
 const VILLAINS: [Villain; 10] = [
-    Villain {
-        name: "garbage",
-        turns: 20,
-        stores: 0,
-        says: |_, n| vec![Bytes::from(vec![0xff - n as u8; 1000])],
-    },
-    Villain {
-        name: "lengths beyond the end",
-        turns: 20,
-        stores: 0,
-        says: |_, _| {
-            vec![Bytes::from_static(&[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1])]
-        },
-    },
-    Villain {
-        name: "responses without end, and no ACK awaited",
-        turns: 1000,
-        stores: 64 << 10,
-        says: |cds, n| {
-            message(vec![resource(cds, "endless", &n.to_string(), &vec![0; 32 << 10])], &[], cds, "n")
-        },
-    },
-    Villain {
-        name: "names of 1 MiB",
-        turns: 20,
-        stores: 40 << 20,
-        says: |cds, n| {
-            message(vec![resource(cds, &format!("{n}{}", "n".repeat(1 << 20)), "1", b"")], &[], cds, "n")
-        },
-    },
-    Villain {
-        name: "versions and nonces of 1 MiB, new ones each time",
-        turns: 50,
-        stores: 4 << 20,
-        says: |cds, n| {
-            let long = format!("{n}{}", "v".repeat(1 << 20));
-            message(vec![resource(cds, "versioned", &long, b"")], &[], cds, &long)
-        },
-    },
-    Villain {
-        name: "constraints that nest without end",
-        turns: 20,
-        stores: 0,
-        says: |cds, n| message(vec![constrained(cds, &format!("deep{n}"), 3000)], &[], cds, "n"),
-    },
-    Villain {
-        name: "removed and told in one response",
-        turns: 300,
-        stores: 1 << 20,
-        says: |cds, n| message(vec![resource(cds, "flicker", &n.to_string(), b"")], &["flicker"], cds, "n"),
-    },
-    Villain {
-        name: "removals of what never was",
-        turns: 300,
-        stores: 8 << 20,
-        says: |cds, n| {
-            let names: Vec<String> = (0..100).map(|at| format!("never-{n}-{at}")).collect();
-            message(vec![], &names.iter().map(String::as_str).collect::<Vec<_>>(), cds, "n")
-        },
-    },
-    Villain {
-        name: "a response of 64 MiB",
-        turns: 1,
-        // Its copy of the resource, the message that it came in, and what the decoder held while it came.
-        stores: 4 * (64 << 20),
-        says: |cds, _| message(vec![resource(cds, "large", "1", &vec![0; 64 << 20])], &[], cds, "n"),
-    },
-    Villain {
-        name: "100,000 tiny resources in one response",
-        turns: 1,
-        stores: MANY * EACH,
-        says: |cds, _| {
-            let all = (0..MANY).map(|n| resource(cds, &format!("tiny-{n:015}"), "1", b"")).collect();
-            message(all, &[], cds, "n")
-        },
-    },
+    villain("garbage", 20, 0, |_, n| vec![Bytes::from(vec![0xff - n as u8; 1000])]),
+    villain("lengths beyond the end", 20, 0, |_, _| {
+        vec![Bytes::from_static(&[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1])]
+    }),
+    villain("responses without end, and no ACK awaited", 1000, 64 << 10, |cds, n| {
+        message(vec![resource(cds, "endless", &n.to_string(), &vec![0; 32 << 10])], &[], cds, "n")
+    }),
+    villain("names of 1 MiB", 20, 40 << 20, |cds, n| {
+        message(vec![resource(cds, &format!("{n}{}", "n".repeat(1 << 20)), "1", b"")], &[], cds, "n")
+    }),
+    villain("versions and nonces of 1 MiB, new ones each time", 50, 4 << 20, |cds, n| {
+        let long = format!("{n}{}", "v".repeat(1 << 20));
+        message(vec![resource(cds, "versioned", &long, b"")], &[], cds, &long)
+    }),
+    villain("constraints that nest without end", 20, 0, |cds, n| {
+        message(vec![constrained(cds, &format!("deep{n}"), 3000)], &[], cds, "n")
+    }),
+    villain("removed and told in one response", 300, 1 << 20, |cds, n| {
+        message(vec![resource(cds, "flicker", &n.to_string(), b"")], &["flicker"], cds, "n")
+    }),
+    villain("removals of what never was", 300, 8 << 20, |cds, n| {
+        let names: Vec<String> = (0..100).map(|at| format!("never-{n}-{at}")).collect();
+        message(vec![], &names.iter().map(String::as_str).collect::<Vec<_>>(), cds, "n")
+    }),
+    // Its copy of the resource, the message that it came in, and what the decoder held while it came.
+    villain("a response of 64 MiB", 1, 4 * (64 << 20), |cds, _| {
+        message(vec![resource(cds, "large", "1", &vec![0; 64 << 20])], &[], cds, "n")
+    }),
+    villain("100,000 tiny resources in one response", 1, MANY * EACH, |cds, _| {
+        let all = (0..MANY).map(|n| resource(cds, &format!("tiny-{n:015}"), "1", b"")).collect();
+        message(all, &[], cds, "n")
+    }),
 ];
 
 /// Waits for the subscription to clusters, and answers it.
@@ -220,7 +180,7 @@ async fn a_control_plane_that_hangs_up() {
                 let address = origin.address();
                 drop(stream);
                 drop(origin);
-                origin = listen_again(address).await;
+                origin = Origin::listen_again(address).await;
             }
         }
     }
@@ -230,15 +190,4 @@ async fn a_control_plane_that_hangs_up() {
     assert!(resident(&relay).saturating_sub(rss) < 16 << 20);
     let _stream = welcome(&mut origin, &cds, &["kept", "sign"]).await;
     until_told(&mut client, "sign").await;
-}
-
-async fn listen_again(address: std::net::SocketAddr) -> Origin {
-    // An accepted connection may hold the port for a moment.
-    for _ in 0..200 {
-        if tokio::net::TcpListener::bind(address).await.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Origin::listen(address).await
 }

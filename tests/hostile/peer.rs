@@ -34,18 +34,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Target of an attack that begins now.
-    pub(crate) fn new(address: SocketAddr, length: Duration) -> Self {
-        Self { address, until: Instant::now() + length, connect: tcp }
-    }
-
     pub(crate) fn lasts(&self) -> bool {
         Instant::now() < self.until
-    }
-
-    /// Sleeps to the end.
-    pub(crate) fn hold(&self) {
-        std::thread::sleep(self.until.saturating_duration_since(Instant::now()));
     }
 
     /// A new connection, if the relay takes any.
@@ -74,6 +64,18 @@ impl Target {
             peers.extend(self.peer().and_then(|mut peer| peer.say(says).then_some(peer)));
         }
         peers
+    }
+
+    /// So many connections that say this, nothing more until the end, and vanish.
+    pub(crate) fn hold_peers(&self, count: usize, says: &[u8]) {
+        let peers = self.peers(count, says);
+        std::thread::sleep(self.until.saturating_duration_since(Instant::now()));
+        peers.into_iter().for_each(Peer::vanish);
+    }
+
+    /// Opens stream after stream with what `piece` says of its number, so many at a time.
+    pub(crate) fn flood_streams(&self, at_a_time: u32, piece: impl Fn(u32) -> Vec<u8>) {
+        self.flood(&[], |turn| (0..at_a_time).flat_map(|n| piece(stream(turn * at_a_time + n))).collect());
     }
 
     /// Says `flood(n)` for n = 0, 1, … on a connection of HTTP/2, reads what comes back, and comes again when it is closed.
@@ -126,22 +128,6 @@ impl Peer {
                 Err(error) => return is_timeout(&error),
             }
         }
-    }
-
-    /// Reads until the other side closes, for so long.
-    pub(crate) fn hear(&mut self, patience: Duration) -> Vec<u8> {
-        let until = Instant::now() + patience;
-        let mut heard = Vec::new();
-        let mut bytes = [0; 16 << 10];
-        while Instant::now() < until {
-            match self.0.read(&mut bytes) {
-                Ok(0) => break,
-                Ok(read) => heard.extend_from_slice(&bytes[..read]),
-                Err(error) if is_timeout(&error) => {}
-                Err(_) => break,
-            }
-        }
-        heard
     }
 
     /// Leaves without a word: the other side is reset.

@@ -45,6 +45,34 @@ async fn says(stream: &Delta, request: DeltaDiscoveryRequest) -> bool {
     stream.try_send(request).await
 }
 
+/// On stream after stream one request, whose answer or end is awaited.
+fn one_by_one(target: &Target, mut next: impl FnMut(u64) -> DeltaDiscoveryRequest) {
+    over_grpc(target, async |channel| {
+        for n in 0.. {
+            let mut stream = open(&channel).await;
+            says(&stream, next(n)).await;
+            stream.end_of_any_kind().await;
+        }
+    });
+}
+
+/// On stream after stream as many requests as it takes.
+fn on_and_on(target: &Target, mut next: impl FnMut(u64) -> DeltaDiscoveryRequest) {
+    over_grpc(target, async |channel| {
+        let mut n = 0;
+        loop {
+            let stream = open(&channel).await;
+            while says(&stream, next(n)).await {
+                n += 1;
+            }
+        }
+    });
+}
+
+fn for_names(type_url: &str, resource_names_subscribe: Vec<String>) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest { resource_names_subscribe, ..request(type_url) }
+}
+
 #[test]
 fn requests_for_too_much() {
     let fixture = Fixture::start("");
@@ -52,50 +80,25 @@ fn requests_for_too_much() {
         attack("subscriptions: 90,000 names", "max_names, max_request_bytes", |target| {
             over_grpc(target, async |channel| {
                 let stream = open(&channel).await;
-                let mut all = request(EDS);
-                all.resource_names_subscribe = names(rand::random(), 90_000);
-                says(&stream, all).await;
+                says(&stream, for_names(EDS, names(rand::random(), 90_000))).await;
                 std::future::pending::<()>().await;
             });
         })
         .by(1),
         attack("subscriptions: more names than are allowed", "max_names: RESOURCE_EXHAUSTED", |target| {
-            over_grpc(target, async |channel| {
-                loop {
-                    let mut stream = open(&channel).await;
-                    let mut all = request(EDS);
-                    all.resource_names_subscribe = (0..120_000).map(|n| format!("n{n}")).collect();
-                    says(&stream, all).await;
-                    stream.end_of_any_kind().await;
-                }
-            });
+            one_by_one(target, |_| for_names(EDS, (0..120_000).map(|n| format!("n{n}")).collect()));
         }),
         attack("subscriptions: one name of 3 MiB", "max_name_bytes: INVALID_ARGUMENT", |target| {
-            over_grpc(target, async |channel| {
-                loop {
-                    let mut stream = open(&channel).await;
-                    let mut all = request(EDS);
-                    all.resource_names_subscribe = vec!["n".repeat(3 << 20)];
-                    says(&stream, all).await;
-                    stream.end_of_any_kind().await;
-                }
-            });
+            one_by_one(target, |_| for_names(EDS, vec!["n".repeat(3 << 20)]));
         }),
         attack("subscriptions: a set of parameters for each name", "cache.max_parameter_sets", |target| {
-            over_grpc(target, async |channel| {
-                let mut n = 0_u64;
-                loop {
-                    let mut stream = open(&channel).await;
-                    let mut all = request(EDS);
-                    let locator = |n: u64| ResourceLocator {
-                        name: "x".to_owned(),
-                        dynamic_parameters: [("k".to_owned(), n.to_string())].into(),
-                    };
-                    all.resource_locators_subscribe = (n..n + 500).map(locator).collect();
-                    n += 500;
-                    says(&stream, all).await;
-                    stream.end_of_any_kind().await;
-                }
+            let locator = |n: u64| ResourceLocator {
+                name: "x".to_owned(),
+                dynamic_parameters: [("k".to_owned(), n.to_string())].into(),
+            };
+            one_by_one(target, |n| DeltaDiscoveryRequest {
+                resource_locators_subscribe: (n * 500..(n + 1) * 500).map(locator).collect(),
+                ..request(EDS)
             });
         })
         .by(1),
@@ -107,35 +110,19 @@ fn requests_for_too_much() {
                     let stream = open(&channel).await;
                     // A thousand at a time: what one request with all of them costs is the attack before.
                     for some in names(rand::random(), 90_000).chunks(1_000) {
-                        let mut more = request(EDS);
-                        more.resource_names_subscribe = some.to_vec();
-                        says(&stream, more).await;
+                        says(&stream, for_names(EDS, some.to_vec())).await;
                     }
-                    for n in 0_u64.. {
-                        let mut one = request(EDS);
-                        one.resource_names_subscribe = vec![format!("one-{n}")];
-                        if !says(&stream, one).await {
-                            break;
-                        }
+                    let mut n = 0_u64;
+                    while says(&stream, for_names(EDS, vec![format!("one-{n}")])).await {
+                        n += 1;
                     }
                 });
             },
         )
         .by(1),
         attack("subscriptions: types that nobody knows", "types of the cache", |target| {
-            over_grpc(target, async |channel| {
-                let mut n = 0;
-                loop {
-                    let stream = open(&channel).await;
-                    loop {
-                        n += 1;
-                        let mut one = request(&format!("type.googleapis.com/nobody.knows.T{n}"));
-                        one.resource_names_subscribe = vec!["x".to_owned()];
-                        if !says(&stream, one).await {
-                            break;
-                        }
-                    }
-                }
+            on_and_on(target, |n| {
+                for_names(&format!("type.googleapis.com/nobody.knows.T{n}"), vec!["x".to_owned()])
             });
         })
         .by(1),
@@ -143,19 +130,12 @@ fn requests_for_too_much() {
             "subscriptions: the wildcard on and off",
             "a message at a time; interest upstream lingers",
             |target| {
-                over_grpc(target, async |channel| {
-                    loop {
-                        let stream = open(&channel).await;
-                        loop {
-                            let mut on = request(CDS);
-                            on.resource_names_subscribe = vec!["*".to_owned(), "x".to_owned()];
-                            let mut off = request(CDS);
-                            off.resource_names_unsubscribe = vec!["*".to_owned(), "x".to_owned()];
-                            if !says(&stream, on).await || !says(&stream, off).await {
-                                break;
-                            }
-                        }
+                on_and_on(target, |n| {
+                    let names = vec!["*".to_owned(), "x".to_owned()];
+                    if n % 2 == 0 {
+                        return for_names(CDS, names);
                     }
+                    DeltaDiscoveryRequest { resource_names_unsubscribe: names, ..request(CDS) }
                 });
             },
         ),
@@ -163,19 +143,8 @@ fn requests_for_too_much() {
             "subscriptions: 2,000 names again and again, no answer read",
             "owed names are a set, of 2 × max_names",
             |target| {
-                over_grpc(target, async |channel| {
-                    loop {
-                        let stream = open(&channel).await;
-                        let held = names(1, 2000);
-                        loop {
-                            let mut again = request(EDS);
-                            again.resource_names_subscribe.clone_from(&held);
-                            if !says(&stream, again).await {
-                                break;
-                            }
-                        }
-                    }
-                });
+                let held = names(1, 2000);
+                on_and_on(target, |_| for_names(EDS, held.clone()));
             },
         ),
     ]);

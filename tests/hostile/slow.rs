@@ -65,9 +65,7 @@ fn peers_that_are_slow_to_speak() {
             },
         ),
         attack("half-open connections, thousands, then reset", TIMEOUT, |target| {
-            let peers = target.peers(2000, b"");
-            target.hold();
-            peers.into_iter().for_each(Peer::vanish);
+            target.hold_peers(2000, b"");
         }),
         attack("a storm of connections", "accepting costs what it costs; 4096 in the backlog", |target| {
             while target.lasts() {
@@ -89,9 +87,7 @@ fn peers_that_are_slow_to_read() {
                 let calls: Vec<u8> = (0..20)
                     .flat_map(|n| [call(stream(n), 0), message(stream(n), 0, &everything(EDS))].concat())
                     .collect();
-                let peers = target.peers(10, &[preface(0), calls].concat());
-                target.hold();
-                peers.into_iter().for_each(Peer::vanish);
+                target.hold_peers(10, &[preface(0), calls].concat());
             },
         ),
         attack(
@@ -99,9 +95,7 @@ fn peers_that_are_slow_to_read() {
             "stall_timeout; one batch (1 MiB, of which 64 KiB copied), shared",
             |target| {
                 let start = [preface(0x7fff_ffff), call(1, 0), message(1, 0, &everything(EDS))].concat();
-                let peers = target.peers(40, &start);
-                target.hold();
-                peers.into_iter().for_each(Peer::vanish);
+                target.hold_peers(40, &start);
             },
         ),
         attack("readers of one byte at a time (windows)", "budget of useless frames", |target| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deltafan_test_support::PATIENCE;
-use deltafan_test_support::certificates::{Authority, Use, put};
+use deltafan_test_support::certificates::{Authority, Use};
 use rustls::crypto::cipher::{AeadKey, Iv, OutboundChunks, OutboundPlainMessage};
 use rustls::version::TLS13;
 use rustls::{
@@ -69,17 +69,9 @@ fn hello() -> Vec<u8> {
 fn fixture(is_mutual: bool) -> (Fixture, TempDir) {
     let home = tempfile::tempdir().unwrap();
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-    let server = servers.server();
-    for (name, text) in
-        [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())]
-    {
-        put(home.path(), name, text);
-    }
-    let at = home.path().display();
-    let clients_file = if is_mutual { format!(", client_ca_file: {at}/clients.pem") } else { String::new() };
-    let listeners = format!(
-        "[{{address: \"127.0.0.1:0\"}}, {{address: \"127.0.0.1:0\", tls: {{cert_file: {at}/cert.pem, key_file: {at}/key.pem{clients_file}}}}}]"
-    );
+    let further = if is_mutual { ", client_ca_file: AT/clients.pem" } else { "" };
+    let secure = servers.write_server(home.path(), &clients, further);
+    let listeners = format!("[{{address: \"127.0.0.1:0\"}}, {secure}]");
     let trusting = |identity| servers.trusting(identity, &[&TLS13], &["h2"]);
     if is_mutual {
         let names = (0..2_000).map(|number| format!("n{number}.many.test"));
@@ -177,9 +169,7 @@ fn before_and_in_the_handshake() {
             drip(target, target.peers(500, &hello[..5]), &hello[5..]);
         }),
         attack("TLS: a hello, then silence, 1,000 times", HANDSHAKE, |target| {
-            let peers = target.peers(500, &hello());
-            target.hold();
-            peers.into_iter().for_each(Peer::vanish);
+            target.hold_peers(500, &hello());
         }),
         attack("TLS: a hello, then a reset, again and again", HANDSHAKE, |target| {
             while target.lasts() {
@@ -198,9 +188,7 @@ fn before_and_in_the_handshake() {
             |target| {
                 let record = [&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0][..], &[0; 0x4000 - 4]].concat();
                 let more = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
-                let peers = target.peers(200, &[record, more.repeat(2)].concat());
-                target.hold();
-                peers.into_iter().for_each(Peer::vanish);
+                target.hold_peers(200, &[record, more.repeat(2)].concat());
             },
         ),
         attack("TLS: a storm of whole handshakes", HANDSHAKE, |target| {
@@ -242,7 +230,7 @@ fn before_and_in_the_handshake() {
                         }
                         all.push(stream);
                     }
-                    target.hold();
+                    std::thread::sleep(target.until.saturating_duration_since(std::time::Instant::now()));
                 },
             ),
             attack("TLS: PING", "budget of useless frames, ENHANCE_YOUR_CALM", |target| {

@@ -1,12 +1,13 @@
-//! The admin address: its methods, and who may reach it.
+//! The admin address: its methods, who may reach it, and its limits: memory of answers that peers do not read, and connections.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use deltafan_test_support::process::{Process, clusters, http1, program, relay};
+use deltafan_test_support::process::{http1, program, run};
 use http::Method;
+
+use crate::prelude::*;
 
 /// An order may come with a body, as forms and some HTTP clients send one.
 #[tokio::test(flavor = "multi_thread")]
@@ -75,16 +76,34 @@ fn ask(relay: &Process, method: &str, path: &str, host: &str, headers: &str) -> 
 
 /// DNS rebinding: a browser takes the relay for the site whose name led to it.
 #[test]
-fn a_page_of_another_site_reads_and_orders_nothing() {
-    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
-    relay.reconfigure(&relay.config_with(""));
-    let evil = format!("evil.example.com:{}", relay.admin.port());
+fn a_page_of_another_site_reads_and_orders_nothing_nor_does_another_method() {
+    let relay = relay("");
+    let (evil, own) = (format!("evil.example.com:{}", relay.admin.port()), relay.admin.to_string());
     let origin = format!("origin: http://{evil}\r\n");
     for path in ["/clients", "/config_dump", "/history", "/upstreams", "/server_info", "/"] {
         let (status, text) = ask(&relay, "GET", path, &evil, "");
         assert!(status == 403 && text.contains("`admin.hosts`"), "{path}: {status} {text}");
     }
-    assert_eq!(ask(&relay, "POST", "/log?level=debug", &evil, &origin).0, 403);
+    for path in [
+        "/drain",
+        "/log?level=debug",
+        "/clients/1/disconnect",
+        "/rollout/release",
+        "/refresh?type=cds&name=a",
+    ] {
+        assert_eq!(ask(&relay, "POST", path, &evil, &origin).0, 403, "{path}");
+        for method in ["GET", "HEAD", "PUT", "DELETE"] {
+            assert_eq!(ask(&relay, method, path, "127.0.0.1", "").0, 405, "{method} {path}");
+        }
+        for other in ["https://evil.example", "null", "http://127.0.0.1", "http://127.0.0.1:1"] {
+            let (status, text) = ask(&relay, "POST", path, &own, &format!("origin: {other}\r\n"));
+            assert!(status == 403 && text.contains("another site"), "{path} {other}: {status}");
+        }
+    }
+    assert_eq!(ask(&relay, "POST", "/clients", &own, "").0, 405);
+    assert_eq!(ask(&relay, "POST", "/drain?now=1", &own, "").0, 400);
+    assert_eq!(relay.admin_json("/server_info")["state"], "LIVE");
+    assert_eq!(ask(&relay, "POST", "/log?level=warn", &own, &format!("origin: http://{own}\r\n")).0, 200);
     let csds = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
     assert_eq!(ask(&relay, "POST", csds, &evil, "content-type: application/grpc\r\n").0, 403);
     for path in ["/ready", "/healthz", "/metrics"] {
@@ -106,23 +125,63 @@ fn a_page_of_another_site_reads_and_orders_nothing() {
 
 #[test]
 fn an_xds_client_at_the_admin_address_is_told_so_at_once() {
-    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
+    let relay = relay("");
     let begun = Instant::now();
     for (transport, status) in
         [("delta", "Unimplemented"), ("sotw", "Unimplemented"), ("rest", "404 Not Found")]
     {
-        let get = Command::new(program())
-            .args(["get", "cds", "--transport", transport, "--server", &format!("http://{}", relay.admin)])
-            .output()
-            .unwrap();
-        let said = String::from_utf8(get.stderr).unwrap();
+        let server = format!("http://{}", relay.admin);
+        let get = run(&["get", "cds", "--transport", transport, "--server", &server]);
+        let said = get.stderr;
         let start = format!(
             "deltafan: the server answered {status}: this is the admin address of the relay; xDS is served at the addresses of \
              `downstream.listeners`"
         );
-        assert!(!get.status.success() && said.starts_with(&start), "{said}");
+        assert!(get.code == Some(1) && said.starts_with(&start), "{said}");
         assert!(!said.contains("--transport") && !said.contains("--server"), "one remedy: {said}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "no wait for the end of the requests");
     relay.wait_for_message("an xDS client calls the admin address; xDS is served at `downstream.listeners`");
+}
+
+/// Clusters whose dump takes more than half of the room for answers that nobody has read.
+fn large_clusters() -> String {
+    let mut clusters = "resources:\n".to_owned();
+    for number in 0..40 {
+        clusters += "- \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n";
+        clusters += &format!("  name: c{number}\n  alt_stat_name: \"{}\"\n", "x".repeat(1_000_000));
+    }
+    clusters
+}
+
+/// Asks for a dump, and reads nothing but the beginning of the answer.
+fn ask_and_stop_reading(relay: &Process) -> Http1 {
+    let mut client = Http1::connect(relay.admin);
+    socket2::SockRef::from(client.socket()).set_recv_buffer_size(4096).unwrap();
+    client.send(b"GET /config_dump HTTP/1.1\r\nhost: relay\r\n\r\n");
+    client.socket().read_exact(&mut [0; 16]).unwrap();
+    client
+}
+
+/// Answers are bounded, and those that nobody reads keep others out only until their connections are closed.
+#[test]
+fn answers_that_nobody_reads_are_bounded_and_keep_no_probe_out() {
+    let relay = Process::start(&[("clusters.yaml", &large_clusters())], "");
+    let unread = [ask_and_stop_reading(&relay), ask_and_stop_reading(&relay)];
+    for path in ["/ready", "/healthz", "/metrics", "/upstreams"] {
+        assert_eq!(relay.admin_get(path).0, 200, "{path}");
+    }
+    assert_eq!(relay.admin_get("/config_dump").0, 503, "there is no room");
+    drop(unread);
+    let (status, dump) = relay.admin_get("/config_dump");
+    assert!(status == 200 && dump.len() > 40_000_000, "{status}");
+}
+
+/// Peers that say nothing take all connections only for a moment.
+#[test]
+fn silent_connections_end() {
+    let relay = relay("");
+    let silent: Vec<_> = (0..64).map(|_| TcpStream::connect(relay.admin).unwrap()).collect();
+    assert_eq!(relay.admin_get("/ready").0, 200);
+    drop(silent);
 }

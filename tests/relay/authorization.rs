@@ -1,20 +1,14 @@
 //! Permissions over the real binary: two tenants with certificates of their own, on every transport.
 
-use std::path::Path;
-
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse, ResourceLocator};
-use deltafan_test_support::certificates::{Authority, Identity, connect_tls, put, shake_hands};
-use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, FETCH_CLUSTERS, LDS, SDS, Sotw, names, node, subscription, unary,
-};
-use deltafan_test_support::origin::Origin;
-use deltafan_test_support::process::Process;
-use prost::Message as _;
+use deltafan::proto::{DiscoveryResponse, ResourceLocator};
+use deltafan_test_support::certificates::{Authority, Identity, connect_tls, shake_hands};
+use deltafan_test_support::client::LDS;
 use rustls::version::TLS13;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tonic::Code;
 use tonic::transport::Channel;
+
+use crate::prelude::*;
 
 const BODY: &str = "hunter2-is-the-body-of-a-secret";
 
@@ -29,16 +23,11 @@ const RULES: &str = r#"authorization:
     names: ["dev/**"]
 "#;
 
-fn clusters() -> String {
-    let cluster = |name: &str| format!("- {{\"@type\": {CDS}, name: {name}, type: STATIC}}\n");
-    format!("resources:\n{}{}{}", cluster("prod/a"), cluster("prod/b"), cluster("dev/a"))
-}
-
-fn secrets() -> String {
-    format!(
-        "resources:\n- {{\"@type\": {SDS}, name: prod/key, generic_secret: {{secret: {{inline_string: {BODY}}}}}}}\n"
-    )
-}
+const CLUSTERS: &str = "resources:
+- {\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: prod/a, type: STATIC}
+- {\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: prod/b, type: STATIC}
+- {\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: dev/a, type: STATIC}
+";
 
 pub(crate) struct Fixture {
     pub(crate) relay: Process,
@@ -48,18 +37,17 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    pub(crate) async fn start(more: &'static str, origin: Option<String>) -> Self {
+    pub(crate) fn start(more: &str, origin: Option<String>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-        let server = servers.server();
-        let files =
-            [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())];
-        files.into_iter().for_each(|(name, text)| drop(put(home.path(), name, text)));
-        let listeners = listeners(home.path());
+        let listener = servers.write_server(home.path(), &clients, ", client_ca_file: AT/clients.pem");
+        let listeners = format!("[{listener}]");
         let relay = match origin {
             Some(origin) => Process::behind_with(&origin, &listeners, more),
             None => {
-                let files = [("clusters.yaml", &*clusters()), ("secrets.yaml", &*secrets())];
+                let secret = format!("name: prod/key, generic_secret: {{secret: {{inline_string: {BODY}}}}}");
+                let secrets = format!("resources:\n- {{\"@type\": {SDS}, {secret}}}\n");
+                let files = [("clusters.yaml", CLUSTERS), ("secrets.yaml", &*secrets)];
                 Process::listening(&listeners, &files, more)
             }
         };
@@ -97,24 +85,13 @@ impl Fixture {
     }
 }
 
-fn listeners(home: &Path) -> String {
-    let at = home.display();
-    format!(
-        "[{{address: \"127.0.0.1:0\", tls: {{cert_file: {at}/cert.pem, key_file: {at}/key.pem, client_ca_file: {at}/clients.pem}}}}]"
-    )
-}
-
-fn of_sotw(response: &DiscoveryResponse) -> usize {
-    response.resources.len()
-}
-
 fn fetch(id: &str) -> DiscoveryRequest {
     DiscoveryRequest { node: Some(node(id)), ..DiscoveryRequest::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_tenant_sees_its_own_on_every_transport() {
-    let fixture = Fixture::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None);
     for (who, id, own) in [("prod", "prod-1", vec!["prod/a", "prod/b"]), ("dev", "any", vec!["dev/a"])] {
         let channel = fixture.connect(who).await;
         for method in [DELTA_ADS, DELTA_CLUSTERS] {
@@ -135,9 +112,9 @@ async fn each_tenant_sees_its_own_on_every_transport() {
             assert_eq!(gone, absent, "{who} {method}");
         }
         let mut stream = Sotw::asking(&channel, id, CDS, &[]).await;
-        assert_eq!(of_sotw(&stream.response().await), own.len(), "{who}");
+        assert_eq!(stream.response().await.resources.len(), own.len(), "{who}");
         let answer = unary(&channel, FETCH_CLUSTERS, fetch(id)).await.unwrap();
-        assert_eq!(of_sotw(&DiscoveryResponse::decode(answer).unwrap()), own.len(), "{who}");
+        assert_eq!(DiscoveryResponse::decode(answer).unwrap().resources.len(), own.len(), "{who}");
         let (status, text) = fixture.poll(who, id, "clusters").await;
         assert_eq!(status, 200, "{text}");
         for name in ["prod/a", "prod/b", "dev/a"] {
@@ -149,7 +126,7 @@ async fn each_tenant_sees_its_own_on_every_transport() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transport() {
-    let fixture = Fixture::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None);
     for (who, id, type_url, what) in [
         ("prod", "dev-1", CDS, "node_id"),
         ("prod", "", CDS, "node_id"),
@@ -183,7 +160,7 @@ async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transpor
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
-    let fixture = Fixture::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None);
     for (who, id, sees) in [("prod", "prod-1", true), ("dev", "any", false)] {
         let channel = fixture.connect(who).await;
         let mut stream = Delta::asking(&channel, id, SDS, &["prod/key"]).await;
@@ -205,7 +182,7 @@ async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_others() {
-    let fixture = Fixture::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None);
     let mut streams = Vec::new();
     for (who, id) in [("prod", "prod-1"), ("dev", "any")] {
         let channel = fixture.connect(who).await;
@@ -219,7 +196,7 @@ async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_o
         .reconfigure(&fixture.relay.config_with(&RULES.replace("prod/**\"]\n  -", "prod/a\"]\n  -")));
     assert_eq!(prod.end().await.code(), Code::Unavailable);
     // The other tenant is told of changes as before.
-    let clusters = clusters().replace("dev/a, type: STATIC", "dev/a, type: EDS");
+    let clusters = CLUSTERS.replace("dev/a, type: STATIC", "dev/a, type: EDS");
     fixture.relay.write("clusters.yaml", &clusters);
     assert_eq!(names(&dev.response().await), ["dev/a"]);
     let channel = fixture.connect("prod").await;
@@ -235,7 +212,7 @@ async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others(
   pattern: "spiffe://mesh/ns/([^/]+)/.*"
 "#;
     let mut origin = Origin::start().await;
-    let fixture = Fixture::start(PARAMETERS, Some(origin.uri())).await;
+    let fixture = Fixture::start(PARAMETERS, Some(origin.uri()));
     let channel = fixture.connect("prod").await;
     let stream = Delta::open(&channel, DELTA_ADS).await;
     // Parameters that it sends itself count for nothing.

@@ -1,10 +1,9 @@
-//! `deltafan check --node`: the node group and the dynamic parameters of a node, by the real binary.
+//! `deltafan check --node`: the node group and the dynamic parameters of a node, by the real binary; and `deltafan completions`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use deltafan_test_support::certificates::Authority;
-use deltafan_test_support::process::program;
+use deltafan_test_support::process::{Ran, program, run};
 use tempfile::TempDir;
 
 const UPSTREAM: &str = "upstream: {servers: [{uri: \"http://cp:18000\"}]}\n";
@@ -35,18 +34,27 @@ impl Files {
         path
     }
 
-    fn check(&self, node: &Path) -> Output {
-        let config = self.0.path().join("relay.yaml");
-        let mut command = Command::new(program());
-        command.arg("check").arg("--config").arg(config).arg("--node").arg(node).output().unwrap()
+    fn config(&self) -> PathBuf {
+        self.0.path().join("relay.yaml")
+    }
+
+    /// Checks the configuration with further options.
+    fn check(&self, more: &[&str]) -> Ran {
+        run(&[&["check", "--config", self.config().to_str().unwrap()], more].concat())
+    }
+
+    /// Checks this configuration.
+    fn check_of(&self, config: &str) -> (Option<i32>, String) {
+        self.write("relay.yaml", config);
+        let ran = self.check(&[]);
+        (ran.code, ran.stderr)
     }
 
     /// Output for a good node.
     fn given(&self, node: &Path) -> String {
-        let output = self.check(node);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && stderr.is_empty(), "{stderr}");
-        String::from_utf8(output.stdout).unwrap()
+        let ran = self.check(&["--node", node.to_str().unwrap()]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+        ran.stdout
     }
 
     /// Output behind the node that the control plane sees, which without groups is the relay's own.
@@ -60,11 +68,8 @@ impl Files {
 
     /// The complaint about a bad one, without the path that it begins with.
     fn refused(&self, node: &Path) -> String {
-        let output = self.check(node);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(output.stdout.is_empty());
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        let Ran { code, stdout, stderr } = self.check(&["--node", node.to_str().unwrap()]);
+        assert_eq!((code, stdout.as_str(), stderr.lines().count()), (Some(1), "", 1), "{stderr}");
         let start = format!("deltafan: {}: ", node.display());
         stderr.strip_prefix(&start).unwrap_or_else(|| panic!("{stderr}")).trim_end().to_owned()
     }
@@ -188,7 +193,7 @@ fn r_relay_02_the_node_of_a_client_is_shown_verbatim() {
         r#"{"id": "sidecar~1", "metadata": {"n": [1, null]}, "extensions": [{"name": "e", "version": {"version": {"majorNumber": 1}}}],
             "listeningAddresses": [{"pipe": {"path": "/p"}}]}"#,
     );
-    let shown = String::from_utf8(files.check(&sidecar).stdout).unwrap();
+    let shown = files.check(&["--node", sidecar.to_str().unwrap()]).stdout;
     let start = "group proxies \"sidecar~1\"  # the first rule that matches, with a group for each identity that clients prove\n\
                  the control plane sees this node:  # of one client of the group, such as this one\n";
     let json = shown.strip_prefix(start).unwrap_or_else(|| panic!("{shown}"));
@@ -222,11 +227,8 @@ fn r_relay_01_rules_that_trust_the_claims_of_clients_are_warned_of() {
         files.write("a.pem", &server.cert_pem);
         files.write("a.key", &server.key_pem);
         files.write("ca.pem", &clients.pem());
-        let config = files.0.path().join("relay.yaml");
-        let output = Command::new(program()).arg("check").arg("--config").arg(config).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{rules}: {stderr}");
-        assert_eq!(stderr.starts_with(warning), is_warned, "{rules}: {stderr}");
+        let Ran { code, stderr, .. } = files.check(&[]);
+        assert_eq!((code, stderr.starts_with(warning)), (Some(0), is_warned), "{rules}: {stderr}");
         assert_eq!(stderr.lines().count(), usize::from(is_warned), "{rules}: {stderr}");
     }
 }
@@ -262,41 +264,33 @@ fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
 
 #[test]
 fn a_relay_of_a_directory_does_not_start_with_groups() {
-    for groups in
-        ["groups: {default: refuse}\n", "groups: {rules: [{name: a, match: {node.id: a}, node: client}]}\n"]
-    {
-        let files = Files(tempfile::tempdir().unwrap());
-        let config = files.write("relay.yaml", &format!("upstream: {{directory: .}}\n{groups}"));
-        let output = Command::new(program()).arg("serve").arg("--config").arg(config).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("deltafan: `groups` needs `upstream.servers`"), "{stderr}");
+    let files = Files::with("");
+    let rule = "rules: [{name: a, match: {node.id: a}, node: client}]";
+    for groups in ["default: refuse", rule] {
+        let config =
+            files.write("relay.yaml", &format!("upstream: {{directory: .}}\ngroups: {{{groups}}}\n"));
+        let ran = run(&["serve", "--config", config.to_str().unwrap()]);
+        assert_eq!(ran.code, Some(1));
+        ran.complains(&["deltafan: `groups` needs `upstream.servers`"]);
     }
 }
 
 #[test]
-fn without_rules_nothing_is_given() {
-    let files = Files::with("dynamic_parameters: []\n");
-    let shown = files.given_behind_own(&in_config("envoy-delta-ads.yaml"));
-    assert_eq!(shown, "no parameters: the configuration has no `dynamic_parameters`\n");
-}
-
-#[test]
 fn without_groups_the_control_plane_sees_the_node_of_the_relay() {
-    let files = Files(tempfile::tempdir().unwrap());
+    const NONE: &str = "no parameters: the configuration has no `dynamic_parameters`\n";
+    let files = Files::with("dynamic_parameters: []\nnode: {id: relay-1, cluster: edge}\n");
     let node = files.write("node.yaml", "{id: envoy-1, cluster: front}");
-    files.write("relay.yaml", &format!("{UPSTREAM}node: {{id: relay-1, cluster: edge}}\n"));
+    assert_eq!(files.given_behind_own(&node), NONE);
     let shown = files.given(&node);
-    assert!(shown.starts_with(OWN), "{shown}");
-    assert!(
-        shown.contains("\n  \"cluster\": \"edge\"") && shown.contains("\n  \"id\": \"relay-1\""),
-        "{shown}"
-    );
-    assert!(!shown.contains("envoy-1"), "{shown}");
+    for (text, is_shown) in
+        [("\"cluster\": \"edge\"", true), ("\"id\": \"relay-1\"", true), ("envoy-1", false)]
+    {
+        assert_eq!(shown.contains(text), is_shown, "{shown}");
+    }
     // A directory sees nobody.
     std::fs::create_dir(files.0.path().join("resources")).unwrap();
     files.write("relay.yaml", "upstream: {directory: resources}\n");
-    assert_eq!(files.given(&node), "no parameters: the configuration has no `dynamic_parameters`\n");
+    assert_eq!(files.given(&node), NONE);
 }
 
 #[test]
@@ -329,15 +323,9 @@ fn a_file_that_is_no_node_is_told_with_its_path_and_the_reason() {
 #[test]
 fn hostile_nodes_neither_crash_it_nor_steer_a_terminal() {
     let files = Files::with(RULES);
-    for (name, open, close) in
-        [("bomb.json", "{\"a\":", "}"), ("bomb.yaml", "{a: ", "}"), ("list.json", "[", "]")]
-    {
-        for levels in [120, 100_000] {
-            let bomb =
-                format!("{{\"metadata\": {{\"env\": {}1{}}}}}", open.repeat(levels), close.repeat(levels));
-            assert!(!files.refused(&files.write(name, &bomb)).is_empty());
-        }
-    }
+    let bomb =
+        format!("{{\"metadata\": {{\"env\": {}1{}}}}}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
+    assert!(!files.refused(&files.write("bomb.json", &bomb)).is_empty());
     // Readable as JSON, but deeper than a message may nest.
     let deep = format!("{{\"metadata\": {{\"env\": {}1{}}}}}", "[".repeat(60), "]".repeat(60));
     let told = files.refused(&files.write("deep.json", &deep));
@@ -357,56 +345,41 @@ fn hostile_nodes_neither_crash_it_nor_steer_a_terminal() {
 }
 
 #[test]
-fn a_wrong_configuration_comes_first() {
+fn a_configuration_is_checked_first_and_without_its_files() {
     let files = Files::with("dynamic_parameters: [{key: a, from: node.idd}]\n");
-    let output = files.check(&in_config("envoy-delta-ads.yaml"));
-    assert_eq!(output.status.code(), Some(78));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("relay.yaml:2: `dynamic_parameters[].from`: `node.idd` is no part of a node; did you mean `node.id`?"), "{stderr}");
-}
-
-#[test]
-fn a_configuration_is_checked_without_its_files() {
+    let ran = files.check(&["--node", in_config("envoy-delta-ads.yaml").to_str().unwrap()]);
+    assert_eq!(ran.code, Some(78));
+    ran.complains(&[
+        "relay.yaml:2: `dynamic_parameters[].from`: `node.idd` is no part of a node; did you mean `node.id`?",
+    ]);
     let files = Files::with(
         "downstream: {listeners: [{tls: {cert_file: none.pem, key_file: none.key, client_ca_file: ca.pem}}]}\n\
          rest: {descriptor_sets: [none.binpb]}\n",
     );
-    let check = |more: &[&str]| {
-        let mut command = Command::new(program());
-        let config = files.0.path().join("relay.yaml");
-        let output = command.arg("check").args(more).arg("--config").arg(config).output().unwrap();
-        (
-            output.status.code(),
-            String::from_utf8(output.stdout).unwrap(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
-    };
-    let (code, _, told) = check(&[]);
-    assert!(code == Some(78) && told.contains("none.binpb"), "{told}");
-    let (code, printed, told) = check(&["--no-files"]);
-    assert_eq!((code, told.as_str()), (Some(0), ""));
-    assert!(printed.contains("cert_file: ") && printed.contains("none.pem"), "{printed}");
+    let ran = files.check(&[]);
+    assert_eq!(ran.code, Some(78));
+    ran.complains(&["none.binpb"]);
+    let ran = files.check(&["--no-files"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert!(ran.stdout.contains("cert_file: ") && ran.stdout.contains("none.pem"), "{}", ran.stdout);
     let node = files.write("node.json", r#"{"id": "a"}"#);
-    let (code, _, told) = check(&["--no-files", "--node", node.to_str().unwrap()]);
-    assert_eq!((code, told.as_str()), (Some(0), ""), "files of the command line are read");
+    let ran = files.check(&["--no-files", "--node", node.to_str().unwrap()]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "files of the command line are read");
 
     // All else is checked.
     files.write(
         "relay.yaml",
         "upstream: {servers: [{uri: \"https://cp:1\", tls: {ca_file: none.pem}}]}\nnothing: 1\n",
     );
-    let (code, _, told) = check(&["--no-files"]);
-    assert!(code == Some(78) && told.contains("relay.yaml:2: unknown key"), "{told}");
+    let ran = files.check(&["--no-files"]);
+    assert_eq!(ran.code, Some(78));
+    ran.complains(&["relay.yaml:2: unknown key"]);
 }
 
 #[test]
 fn likely_mistakes_are_told_and_the_files_of_a_directory_are_read() {
     let files = Files::with("");
-    let check = |config: &str| {
-        let config = files.write("relay.yaml", config);
-        let output = Command::new(program()).arg("check").arg("--config").arg(config).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
+    let check = |config: &str| files.check_of(config);
     let rollout = |keys: &str| check(&format!("{UPSTREAM}rollout: {{types: [cds], {keys}}}\n"));
     assert_eq!(rollout("share: 5%"), (Some(0), String::new()));
     for (keys, warned) in [
@@ -448,16 +421,39 @@ fn likely_mistakes_are_told_and_the_files_of_a_directory_are_read() {
 #[test]
 fn unknown_keys_are_refused_unless_they_are_allowed() {
     let files = Files::with("audit: {path: x}\n");
-    let config = files.0.path().join("relay.yaml");
-    let check = |more: &[&str]| {
-        Command::new(program()).arg("check").arg("--config").arg(&config).args(more).output().unwrap()
-    };
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let refused = check(&[]);
-    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
-    let allowed = check(&["--allow-unknown-keys"]);
-    assert!(allowed.status.success(), "{allowed:?}");
-    let warning = format!("ignored: {}:2: unknown key `audit` at the top level", config.display());
-    assert!(text(allowed.stderr).starts_with(&warning));
-    assert!(!text(allowed.stdout).contains("audit"), "it is not in effect");
+    let refused = files.check(&[]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    let allowed = files.check(&["--allow-unknown-keys"]);
+    let warning = format!("ignored: {}:2: unknown key `audit` at the top level", files.config().display());
+    assert!(allowed.code == Some(0) && allowed.stderr.starts_with(&warning), "{allowed:?}");
+    assert!(!allowed.stdout.contains("audit"), "it is not in effect");
+}
+
+/// Words that bash offers for the last of these.
+fn offered(words: &str) -> Vec<String> {
+    let script = r#"
+        source <("$0" completions bash)
+        COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _deltafan deltafan "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        echo "${COMPREPLY[@]}"
+    "#;
+    let output =
+        std::process::Command::new("bash").args(["-c", script]).arg(program()).arg(words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_commands_options_and_values() {
+    assert_eq!(offered("deltafan cli"), ["clients"]);
+    assert_eq!(offered("deltafan clients --as"), ["--asks-for"]);
+    assert_eq!(offered("deltafan clients --state s"), ["synced"]);
+    assert_eq!(offered("deltafan resources -o y"), ["yaml"]);
+    assert_eq!(offered("deltafan rollout rest"), ["restore"]);
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ran = run(&["completions", shell]);
+        for word in ["serve", "check", "get", "clients", "nacks", "resources", "status", "asks-for"] {
+            assert!(ran.code == Some(0) && ran.stdout.contains(word), "{shell} does not know {word}");
+        }
+    }
 }

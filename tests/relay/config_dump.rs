@@ -1,15 +1,11 @@
 //! `/config_dump` in the shape of Envoy's admin API.
 
 use deltafan::descriptors;
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
-use deltafan_test_support::origin;
-use deltafan_test_support::process::{Process, clusters, relay, relay_and_origin};
 use prost_reflect::{DeserializeOptions, DynamicMessage};
-use serde_json::{Value as Json, json};
 
-use crate::groups::{self, FLEETS};
+use crate::groups;
+use crate::groups::FLEETS;
+use crate::prelude::*;
 
 const RESOURCES: &str = "
 resources:
@@ -132,7 +128,7 @@ async fn a_dump_is_of_one_node_group() {
     let (relay, mut server, _own) = relay_and_origin(FLEETS).await;
     let _red = groups::client(&relay, "red-1").await;
     let mut upstream = server.accept_asked().await;
-    upstream.send(&origin::changes(Kind::Cluster, "1", &[("a", "7")], &[]));
+    upstream.send(&changes(Kind::Cluster, "1", &[("a", "7")], &[]));
     upstream.expect_ack("1").await;
     relay.wait_for("the cluster", || relay.metric("deltafan_cached_resources{type=\"cds\"}") == 1.0);
     assert_eq!(dump(&relay, ""), json!({"configs": []}));
@@ -140,32 +136,4 @@ async fn a_dump_is_of_one_node_group() {
     let group = resources["resources"][0]["group"].as_str().unwrap().to_owned();
     let of_group = dump(&relay, &format!("?group={}", group.replace(':', "%3A").replace('/', "%2F")));
     assert_eq!(of(&of_group, ".ClustersConfigDump")["dynamic_active_clusters"][0]["version_info"], "7");
-}
-
-/// A resource whose type the relay has no descriptor of is there, and says so.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_resource_without_a_descriptor_says_that_it_cannot_be_shown() {
-    let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    let thing = "type.googleapis.com/example.v1.Thing";
-    client.subscribe("client", thing, &["a"]).await;
-    upstream.expect_request().await;
-    let type_url = TypeUrl::from(thing);
-    let resources = vec![origin::resource(&type_url, "a", "7", b"x")];
-    let response = origin::response(&type_url, "1");
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response });
-    upstream.expect_ack("1").await;
-    let dump = dump(&relay, "");
-    let one = &of(&dump, ".ClientConfig")["generic_xds_configs"][0];
-    assert_eq!(
-        (&one["name"], &one["type_url"], &one["version_info"]),
-        (&json!("a"), &json!(thing), &json!("7"))
-    );
-    assert!(one["error_state"]["details"].as_str().unwrap().contains("the relay cannot show it"), "{one}");
-}
-
-#[test]
-fn an_operators_page_lists_the_dump() {
-    let (status, text) = relay("").admin_get("/nothing");
-    assert!(status == 404 && text.contains("/config_dump"), "{text}");
 }

@@ -1,21 +1,16 @@
 //! How the real binary ends: what docs/configure.md says of a drain, sentence by sentence.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use deltafan::proto::DiscoveryRequest;
-use deltafan_test_support::PATIENCE;
-use deltafan_test_support::client::{CDS, Delta, SOTW_ADS, Sotw, connect, names, node};
-use deltafan_test_support::frames::{DATA, GOAWAY, PING, frame, only_call};
-use deltafan_test_support::http1::Http1;
-use deltafan_test_support::process::{Process, clusters, program};
-use prost::Message as _;
-use tonic::Code;
+use deltafan_test_support::frames::{DATA, GOAWAY, PING, frame, only_call, read_frame};
+use deltafan_test_support::process::{self, program};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+
+use crate::prelude::*;
 
 fn relay(count: usize, downstream: &str) -> Process {
     let names = (0..count).map(|number| format!("c{number}"));
@@ -40,19 +35,10 @@ impl Raw {
         Self(socket)
     }
 
-    /// Kind, stream and payload of the next frame; `None` at the end.
-    fn frame(&mut self) -> Option<(u8, u32, Vec<u8>)> {
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).ok()?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        self.0.read_exact(&mut payload).ok()?;
-        Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
-    }
-
     /// The payload of the next frame of this kind.
     fn expect(&mut self, kind: u8) -> Vec<u8> {
         loop {
-            let (found, _, payload) = self.frame().expect("not the end");
+            let (found, _, _, payload) = read_frame(&mut self.0).expect("not the end");
             if found == kind {
                 return payload;
             }
@@ -95,7 +81,7 @@ async fn clients_of_every_kind_are_told_to_go_elsewhere() {
     );
 
     // A client that comes in the first moment is served.
-    let mut late = Delta::asking(&connect(&relay.uri()).await, "late", CDS, &["*"]).await;
+    let mut late = relay.client("late", &["*"]).await;
     assert_eq!(names(&late.response().await).len(), 2);
 
     let statuses =
@@ -159,11 +145,11 @@ fn goaway_comes_in_two_steps() {
     assert_eq!(last_stream(&client.expect(GOAWAY)), (1 << 31) - 1, "first for no stream");
     let ping = client.expect(PING);
     // The stream ends; the connection waits for what may still be on its way here.
-    let (_, stream, _) = client.frame().expect("trailers");
+    let (_, _, stream, _) = read_frame(&mut client.0).expect("trailers");
     assert_eq!(stream, 1);
     client.0.write_all(&frame(PING, 1, 0, &ping)).unwrap();
     assert_eq!(last_stream(&client.expect(GOAWAY)), 1, "then for those that came");
-    assert!(client.frame().is_none(), "and the connection ends");
+    assert!(read_frame(&mut client.0).is_none(), "and the connection ends");
     assert_eq!(relay.wait().code(), Some(0));
 }
 
@@ -233,8 +219,7 @@ fn signals_during_the_start_count() {
         assert!(start.elapsed() < PATIENCE, "it minds no signals");
     }
     for signal in ["HUP", "TERM"] {
-        let id = child.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        process::signal(child.id(), signal);
     }
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -1,53 +1,19 @@
 //! The binary between a scripted control plane and clients, over real sockets.
 
-use std::time::Duration;
-
-use deltafan::proto::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, SOTW_ADS, Sotw, connect, names};
-use deltafan_test_support::origin::{Origin, changes, resource, response, timed};
-use deltafan_test_support::process::{Process, relay_and_origin};
+use deltafan::proto::{ResourceError, ResourceName, Status};
+use deltafan_test_support::origin::timed;
 use rustix::process::{Pid, Signal, kill_process};
-use tonic::Code;
+
+use crate::prelude::*;
 
 fn endpoints(nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryResponse {
     changes(Kind::Endpoint, nonce, versions, &[])
 }
 
-/// A client that is told of a cluster asks for its endpoints next: they are there by then.
-#[tokio::test(flavor = "multi_thread")]
-async fn endpoints_of_a_new_cluster_are_asked_for_before_a_client_does() {
-    let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let clusters = |nonce: &str, name: &str| {
-        const EDS_TYPE: [u8; 2] = [2 << 3, 3];
-        let cds = TypeUrl::from(Kind::Cluster);
-        let body = [&[1 << 3 | 2, u8::try_from(name.len()).unwrap()], name.as_bytes(), &EDS_TYPE].concat();
-        DeltaDiscoveryResponse { resources: vec![resource(&cds, name, "1", &body)], ..response(&cds, nonce) }
-    };
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
-    upstream.answer(&clusters("1", "a")).await;
-    client.take().await;
-    client.subscribe("envoy", EDS, &["a"]).await;
-    assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["a"]);
-    upstream.deliver(&endpoints("2", &[("a", "1")])).await;
-    client.take().await;
-
-    upstream.send(&clusters("3", "b"));
-    while upstream.expect_request().await.resource_names_subscribe != ["b"] {}
-    upstream.deliver(&endpoints("4", &[("b", "1")])).await;
-    let told = client.response().await;
-    assert_eq!((told.type_url.as_str(), names(&told)), (CDS, vec!["b".to_owned()]));
-    client.ack(&told).await;
-    client.subscribe("envoy", EDS, &["b"]).await;
-    assert_eq!(names(&client.response().await), ["b"]);
-    assert!(upstream.is_quiet_for(MOMENT).await, "what is subscribed to is not asked for");
-    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"prefetch\"}"), 1.0);
-}
-
 /// R-Relay-06: what is known is served, nothing is removed, and waiting costs next to nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_06_without_its_origin_the_relay_serves_on_and_is_quiet() {
-    let (relay, origin, mut upstream) = relay_and_origin("").await;
+    let (relay, origin, mut upstream) = relay_and_origin("  cold_deadline: 1s\n").await;
     let channel = connect(&relay.uri()).await;
     let mut first = Delta::asking(&channel, "first", EDS, &["a"]).await;
     upstream.expect_request().await;
@@ -60,58 +26,15 @@ async fn r_relay_06_without_its_origin_the_relay_serves_on_and_is_quiet() {
     first.silence().await;
     let mut newcomer = Delta::asking(&channel, "newcomer", EDS, &["a"]).await;
     assert_eq!(names(&newcomer.response().await), ["a"]);
+    // R-Relay-07: a client that cannot be told anything tries another server.
+    let mut cold = Sotw::asking(&channel, "cold", EDS, &["b"]).await;
+    assert_eq!(cold.end().await.code(), Code::Unavailable);
     tokio::time::sleep(Duration::from_secs(4)).await;
     let (cpu, lines) = (relay.cpu() - cpu, relay.log_lines() - lines);
     assert!(cpu < Duration::from_millis(200), "{cpu:?} of CPU in 4 s of retries every half second at most");
     assert!(lines <= 3, "{lines} lines of log");
     assert!(relay.admin_get("/ready").0 == 200, "it serves");
     assert!(relay.metric("deltafan_upstream_stale_seconds") >= 4.0);
-}
-
-/// R-Relay-07: who cannot be told anything is sent away before any response, so that it tries another server.
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_07_a_cold_relay_without_an_origin_says_unavailable() {
-    let origin = Origin::start().await;
-    let relay = Process::behind(&origin.uri(), "  cold_deadline: 1s\n");
-    drop(origin);
-    relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_connected") == 0.0);
-    let channel = connect(&relay.uri()).await;
-    for (what, method) in [("delta", DELTA_ADS), ("sotw", SOTW_ADS)] {
-        let started = std::time::Instant::now();
-        let status = if method == DELTA_ADS {
-            let mut stream = Delta::open(&channel, method).await;
-            stream.subscribe(what, CDS, &[]).await;
-            stream.end().await
-        } else {
-            let mut stream = Sotw::open(&channel, method).await;
-            stream.subscribe(what, CDS, &[]).await;
-            stream.end().await
-        };
-        assert_eq!(status.code(), Code::Unavailable, "{what}: {status:?}");
-        assert!(started.elapsed() >= Duration::from_millis(900), "{what}: not before the deadline");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
-    let (relay, _origin, mut upstream) = relay_and_origin("  cold_deadline: 1s\n").await;
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Sotw::asking(&channel, "first", EDS, &["a"]).await;
-    upstream.expect_request().await;
-    // A response that is refused is no answer: the client would wait for it on a relay that has nothing for it.
-    upstream.send(&endpoints("0", &[("a", "1"), ("a", "2")]));
-    let status = stream.end().await;
-    assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().contains("answers nothing"), "{status:?}");
-    assert!(upstream.expect_request().await.error_detail.is_some());
-    // Once it has answered anything, a client that waits is not sent away.
-    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-    upstream.deliver(&endpoints("1", &[("b", "1")])).await;
-    stream.subscribe("second", EDS, &["a"]).await;
-    let closed = tokio::time::timeout(Duration::from_millis(1500), stream.next_message()).await;
-    assert!(closed.is_err(), "{closed:?}");
-    upstream.send(&endpoints("2", &[("a", "1")]));
-    assert_eq!(stream.response().await.resources.len(), 1);
 }
 
 /// Two tiers: the second relay is connected and answered, and cannot know more than the first.
@@ -184,7 +107,7 @@ fn error(name: &str, code: Code, message: &str) -> ResourceError {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_err_07_switched_off_a_client_is_told_no_errors() {
     let (relay, _origin, mut upstream) = relay_and_origin("  resource_errors: false\n").await;
-    let mut delta = Delta::asking(&connect(&relay.uri()).await, "delta", CDS, &["a", "b"]).await;
+    let mut delta = relay.client("delta", &["a", "b"]).await;
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let resource_errors = vec![error("a", Code::Unavailable, ""), error("b", Code::NotFound, "")];

@@ -1,29 +1,20 @@
 //! Several control planes (R-Up-08), over real sockets.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use deltafan::cache::{Membership, Protocol};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
-use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, FailoverTimes, Options, Servers, Settings, Transport};
-use deltafan_test_support::client::{CDS, Delta, connect, versions};
-use deltafan_test_support::eventually;
-use deltafan_test_support::origin::{Origin, OriginStream, changes, resource, response, state};
-use deltafan_test_support::process::Process;
-use deltafan_test_support::wire::framed;
+use deltafan_test_support::origin::state;
 use parking_lot::Mutex;
-use prost::Message as _;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use crate::groups::FLEETS;
-use crate::upstream::{self, head, streams};
+use crate::groups::BORROWED;
+use crate::prelude::*;
+use crate::upstream;
 
 /// Clusters by name, with version and body.
 type Content = BTreeMap<String, (String, String)>;
@@ -59,13 +50,12 @@ struct Plane {
 
 impl Plane {
     async fn start(clusters: &[(&str, &str, &str)]) -> Self {
-        let free: SocketAddr = ([127, 0, 0, 1], 0).into();
-        Self::serve(free, content(clusters), None).await
+        Self::serve(clusters, false).await
     }
 
-    /// One that is a relay, whose own control plane answers it or does not.
-    async fn relay(clusters: &[(&str, &str, &str)], is_answered: bool) -> Self {
-        Self::serve(([127, 0, 0, 1], 0).into(), content(clusters), Some(is_answered)).await
+    /// A relay whose own control plane does not answer it.
+    async fn cut_off_relay(clusters: &[(&str, &str, &str)]) -> Self {
+        Self::serve(clusters, true).await
     }
 
     /// An address at which nobody listens, until [`begin`](Self::begin).
@@ -75,19 +65,19 @@ impl Plane {
         plane
     }
 
-    async fn serve(address: SocketAddr, content: Content, relay: Option<bool>) -> Self {
-        let manner = Arc::new(Manner { content: Mutex::new(content), ..Manner::default() });
-        let mut plane = Self { manner, address, tasks: JoinSet::new() };
-        plane.listen(relay).await;
+    async fn serve(clusters: &[(&str, &str, &str)], is_relay: bool) -> Self {
+        let manner = Arc::new(Manner { content: Mutex::new(content(clusters)), ..Manner::default() });
+        let mut plane = Self { manner, address: ([127, 0, 0, 1], 0).into(), tasks: JoinSet::new() };
+        plane.listen(is_relay).await;
         plane
     }
 
-    async fn listen(&mut self, relay: Option<bool>) {
-        let mut origin = Origin::listen(self.address).await;
+    async fn listen(&mut self, is_relay: bool) {
+        let mut origin = Origin::listen_again(self.address).await;
         self.address = origin.address();
-        if let Some(is_answered) = relay {
+        if is_relay {
             origin.set_relay(true);
-            origin.says(is_answered).await;
+            origin.says(false).await;
         }
         let manner = Arc::clone(&self.manner);
         self.tasks.spawn(async move {
@@ -105,8 +95,7 @@ impl Plane {
 
     /// Listens again where it did, as soon as the port is free.
     async fn begin(&mut self) {
-        eventually("the port", async || TcpListener::bind(self.address).await.is_ok()).await;
-        self.listen(None).await;
+        self.listen(false).await;
     }
 
     async fn stop(&mut self) {
@@ -135,7 +124,7 @@ impl Plane {
 /// Answers for clusters on a stream, and sends what changes.
 async fn answer(mut stream: OriginStream, manner: Arc<Manner>) {
     let cds = TypeUrl::from(Kind::Cluster);
-    let mut told: Option<BTreeMap<String, (String, String)>> = None;
+    let mut told: Option<Content> = None;
     let mut names = BTreeSet::new();
     let mut nonce = 0;
     loop {
@@ -149,7 +138,8 @@ async fn answer(mut stream: OriginStream, manner: Arc<Manner>) {
                 }
                 manner.claimed.lock().push(request.initial_resource_versions.len());
                 told.get_or_insert_default();
-                note(&mut names, &request);
+                let asked = request.resource_names_subscribe.into_iter();
+                names.extend(asked.filter(|name| name != "*"));
             }
             Ok(Some(_)) | Err(_) => {}
         }
@@ -175,10 +165,6 @@ async fn answer(mut stream: OriginStream, manner: Arc<Manner>) {
     }
 }
 
-fn note(names: &mut BTreeSet<String>, request: &DeltaDiscoveryRequest) {
-    names.extend(request.resource_names_subscribe.iter().filter(|name| *name != "*").cloned());
-}
-
 const TIMES: FailoverTimes =
     FailoverTimes { after: Duration::from_millis(400), return_after: Duration::from_millis(700) };
 
@@ -198,14 +184,10 @@ impl Deref for Relay {
 
 impl Relay {
     fn at(uris: &[String]) -> Self {
-        Self::with(uris, false)
+        Self::timed(uris, TIMES)
     }
 
-    fn with(uris: &[String], same_versions: bool) -> Self {
-        Self::timed(uris, same_versions, TIMES)
-    }
-
-    fn timed(uris: &[String], same_versions: bool, times: FailoverTimes) -> Self {
+    fn timed(uris: &[String], times: FailoverTimes) -> Self {
         let options = |uri: &String| {
             let transport = Transport { connect_timeout: Duration::from_millis(300), ..Transport::default() };
             let backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
@@ -215,7 +197,6 @@ impl Relay {
         let settings = Settings {
             node: Node { id: "relay".to_owned(), ..Node::default() },
             first_server: servers.first(),
-            same_versions,
             ..Settings::default()
         };
         let upstream = upstream::Relay::on(servers, settings);
@@ -290,84 +271,11 @@ async fn r_up_08_servers_that_die_hang_or_refuse_are_left_and_nothing_is_removed
     }
 }
 
-/// With no end of connections that are taken and reset, and of servers that come and go.
-#[tokio::test(flavor = "multi_thread")]
-async fn servers_that_reset_flap_or_are_all_away_do_no_harm() {
-    let resets = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let uri = format!("http://{}", resets.local_addr().unwrap());
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    tokio::spawn(async move {
-        while let Ok((socket, _)) = resets.accept().await {
-            counted.fetch_add(1, Ordering::Relaxed);
-            drop(socket);
-        }
-    });
-    let mut second = Plane::start(&[("x", "1", "")]).await;
-    let relay = Relay::at(&[uri, second.uri()]);
-    relay.holds("x", "1").await;
-    for turn in 0..3 {
-        second.stop().await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(relay.version("x").is_some());
-        second.set(&[("x", &format!("{}", turn + 2), "")]);
-        second.begin().await;
-        relay.holds("x", &format!("{}", turn + 2)).await;
-    }
-    second.stop().await;
-    // Both are away. What is held stays.
-    let failovers = relay.counters.failovers.get();
-    eventually("more changes", async || relay.counters.failovers.get() >= failovers + 3).await;
-    assert!(relay.version("x").is_some());
-    let before = taken.load(Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let dials = taken.load(Ordering::Relaxed) - before;
-    assert!(dials <= 40, "{dials} connections in 2 s");
-    second.begin().await;
-    relay.uses(1).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn versions_are_offered_where_the_servers_give_the_same() {
-    let clusters = [("x", "7", "same"), ("y", "7", "same"), ("z", "7", "same")];
-    for same_versions in [false, true] {
-        let mut first = Plane::start(&clusters).await;
-        let second = Plane::start(&clusters).await;
-        let relay = Relay::with(&[first.uri(), second.uri()], same_versions);
-        relay.holds("z", "7").await;
-        first.stop().await;
-        relay.uses(1).await;
-        assert_eq!(second.claimed_first(), Some(if same_versions { 3 } else { 0 }));
-    }
-}
-
-/// A relay that begins empty fills itself from a sibling that is cut off. One that was answered by a control plane leaves it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sibling_that_is_cut_off_serves_those_that_have_nothing() {
-    let clusters = [("x", "1", "")];
-    let first = Plane::absent(&clusters).await;
-    let sibling = Plane::relay(&clusters, false).await;
-    let relay = Relay::at(&[first.uri(), sibling.uri()]);
-    relay.holds("x", "1").await;
-    let failovers = relay.counters.failovers.get();
-    tokio::time::sleep(4 * TIMES.after).await;
-    assert_eq!((relay.server(), relay.counters.failovers.get()), (1, failovers), "there is nothing better");
-
-    let mut first = Plane::start(&clusters).await;
-    let sibling = Plane::relay(&clusters, false).await;
-    let third = Plane::start(&[("x", "3", "")]).await;
-    let relay = Relay::at(&[first.uri(), sibling.uri(), third.uri()]);
-    relay.holds("x", "1").await;
-    first.stop().await;
-    relay.uses(2).await;
-    relay.holds("x", "3").await;
-}
-
 /// They may be older than those of the control plane.
 #[tokio::test(flavor = "multi_thread")]
 async fn resources_of_a_sibling_that_is_cut_off_replace_none_of_a_control_plane() {
     let mut first = Plane::start(&[("x", "2", "new")]).await;
-    let sibling = Plane::relay(&[("x", "1", "old")], false).await;
+    let sibling = Plane::cut_off_relay(&[("x", "1", "old")]).await;
     let relay = Relay::at(&[first.uri(), sibling.uri()]);
     relay.holds("x", "2").await;
     first.stop().await;
@@ -388,7 +296,7 @@ async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
     let absent = Plane::absent(&[]).await;
     // Another server is not used in this test.
     let times = FailoverTimes { after: Duration::from_secs(300), ..TIMES };
-    let relay = Relay::timed(&[origin.uri(), absent.uri()], false, times);
+    let relay = Relay::timed(&[origin.uri(), absent.uri()], times);
     let stream = origin.accept_asked().await;
     stream.send(&one("2", "1"));
     relay.holds("x", "2").await;
@@ -399,8 +307,7 @@ async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
 
     let address = origin.address();
     drop((origin, stream));
-    eventually("the port", async || TcpListener::bind(address).await.is_ok()).await;
-    let mut origin = Origin::listen(address).await;
+    let mut origin = Origin::listen_again(address).await;
     origin.set_relay(true);
     origin.says(false).await;
     let stream = origin.accept_asked().await;
@@ -438,18 +345,17 @@ fn one(version: &str, nonce: &str) -> DeltaDiscoveryResponse {
 }
 
 /// A relay, its binary, in front of two control planes.
-async fn binary(first: &Plane, second: &Plane, further: &str) -> Process {
+fn binary(first: &Plane, second: &Plane, further: &str) -> Process {
     let keys = "failover: {after: 1s, return_after: 2s}, backoff: {initial: 50ms, max: 1s}";
-    let (origins, further) = ([first.uri(), second.uri()], further.to_owned());
-    Process::behind_several(&origins, keys, &further)
+    Process::behind_several(&[first.uri(), second.uri()], keys, further)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() {
     let clusters = [("x", "7", "same"), ("y", "7", "same")];
     let (mut first, second) = (Plane::start(&clusters).await, Plane::start(&clusters).await);
-    let relay = binary(&first, &second, "").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
+    let relay = binary(&first, &second, "");
+    let mut client = relay.client("envoy", &["*"]).await;
     let told = client.response().await;
     assert_eq!(versions(&told).len(), 2);
     client.ack(&told).await;
@@ -487,42 +393,14 @@ async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() 
     assert!(told.iter().all(|lines| (1..3).contains(lines)), "{events:#?}");
 }
 
-/// Bytes come all the time, and would for hours.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_up_08_a_response_that_trickles_is_no_answer() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let first = format!("http://{}", listener.local_addr().unwrap());
-    let mut streams = streams(listener);
-    let second = Plane::start(&[("a", "1", "second")]).await;
-    let origins = vec![first, second.uri()];
-    let relay = Process::behind_several(&origins, "failover: {after: 1s}", "");
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    let (_requests, mut respond) = streams.recv().await.unwrap();
-    let mut bytes = respond.send_response(head(200, "application/grpc"), false).unwrap();
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = vec![resource(&cds, "a", "1", &vec![b'x'; 1 << 20])];
-    let message = DeltaDiscoveryResponse { resources, ..response(&cds, "1") };
-    let message = framed(&message.encode_to_vec());
-    tokio::spawn(async move {
-        for byte in message {
-            if bytes.send_data(vec![byte].into(), false).is_err() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    assert_eq!(versions(&client.response().await).keys().collect::<Vec<_>>(), ["a"]);
-    assert_eq!(relay.metric("deltafan_upstream_active_server"), 1.0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_up_08_each_node_group_moves_and_returns() {
+async fn r_up_08_each_node_group_moves_and_returns_with_its_node() {
     let clusters = [("x", "1", "")];
     let (mut first, second) = (Plane::start(&clusters).await, Plane::start(&[("x", "2", "")]).await);
-    let relay = binary(&first, &second, FLEETS).await;
+    let relay = binary(&first, &second, BORROWED);
     let mut clients = Vec::new();
-    for id in ["red-1", "blue-1"] {
-        let mut client = Delta::asking(&connect(&relay.uri()).await, id, CDS, &["*"]).await;
+    for id in ["red-1", "odd-1"] {
+        let mut client = relay.client(id, &["*"]).await;
         client.take().await;
         clients.push(client);
     }
@@ -532,7 +410,7 @@ async fn r_up_08_each_node_group_moves_and_returns() {
         assert!(versions(&told)["x"].starts_with("2~"), "{told:?}");
         client.ack(&told).await;
     }
-    eventually("both groups", async || second.nodes() == ["fleet-blue", "fleet-red"]).await;
+    eventually("both groups", async || second.nodes() == ["fleet-red", "odd-1"]).await;
     first.begin().await;
     for client in &mut clients {
         let told = client.response().await;
@@ -567,35 +445,6 @@ async fn a_preferred_server_without_delta_is_probed_and_used_by_state_of_the_wor
     answered.abort();
 }
 
-/// With one server nothing is probed, whatever it does.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_only_server_is_never_left() {
-    let only = Plane::start(&[("x", "1", "")]).await;
-    only.manner.hangs.store(true, Ordering::Relaxed);
-    let relay = Relay::at(&[only.uri()]);
-    eventually("a stream", async || only.manner.streams.load(Ordering::Relaxed) > 0).await;
-    tokio::time::sleep(4 * TIMES.after).await;
-    let counts = [&relay.counters.failovers, &relay.counters.failbacks, &relay.counters.probes];
-    assert_eq!((only.manner.streams.load(Ordering::Relaxed), counts.map(|count| count.get())), (1, [0; 3]));
-}
-
-/// A connection and a stream that stand are no answer.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_preferred_server_that_hangs_is_not_returned_to() {
-    let mut first = Plane::start(&[("x", "1", "")]).await;
-    let second = Plane::start(&[("x", "2", "")]).await;
-    let relay = Relay::at(&[first.uri(), second.uri()]);
-    relay.holds("x", "1").await;
-    first.stop().await;
-    first.manner.hangs.store(true, Ordering::Relaxed);
-    first.begin().await;
-    relay.uses(1).await;
-    tokio::time::sleep(3 * TIMES.return_after).await;
-    assert_eq!((relay.server(), relay.counters.failbacks.get()), (1, 0));
-    first.manner.hangs.store(false, Ordering::Relaxed);
-    relay.uses(0).await;
-}
-
 /// It answers, with nothing: a restart before its resources are there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preferred_server_that_has_lost_its_resources_is_not_returned_to() {
@@ -628,26 +477,4 @@ async fn a_preferred_server_that_ends_each_stream_after_an_answer_is_returned_to
     first.begin().await;
     relay.uses(0).await;
     relay.holds("x", "1").await;
-}
-
-/// Streams and probes of a group show the node of its client, wherever they lead.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_group_that_lends_nodes_shows_them_to_each_server() {
-    const LENT: &str = "groups:
-  rules:
-    - {name: lent, match: {node.id: \"(?P<fleet>[a-z]+)-.*\"}, key: \"${fleet}\", node: client}
-";
-    let (mut first, second) = (Plane::start(&[("x", "1", "")]).await, Plane::start(&[("x", "2", "")]).await);
-    let relay = binary(&first, &second, LENT).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "red-1", CDS, &["*"]).await;
-    client.take().await;
-    assert_eq!(first.nodes(), ["red-1"]);
-    first.stop().await;
-    let told = client.response().await;
-    assert!(versions(&told)["x"].starts_with("2~"), "{told:?}");
-    client.ack(&told).await;
-    assert_eq!(second.nodes(), ["red-1"]);
-    first.begin().await;
-    eventually("a probe", async || first.nodes() == ["red-1"]).await;
-    assert_eq!(versions(&client.response().await)["x"], "1");
 }

@@ -1,24 +1,16 @@
 //! Node groups that the control plane does not answer, or whose streams it ends: what operators are told, and of which group.
 
-use std::time::Duration;
-
-use deltafan_test_support::origin::{Origin, OriginStream, clusters_at};
-use deltafan_test_support::process::Process;
-use serde_json::{Value as Json, json};
 use tonic::Status;
 
 use crate::admin_commands::ask;
 use crate::groups::{BORROWED, FLEETS, client};
+use crate::prelude::*;
 use crate::status;
 
 /// Lines of this kind in the log since the last look that are about the control plane.
 fn lines(relay: &Process) -> Vec<Json> {
     let is_one = |event: &Json| event["message"].as_str().is_some_and(|text| text.contains("control plane"));
     relay.events().into_iter().filter(is_one).collect()
-}
-
-async fn behind(origins: Vec<String>, keys: &'static str) -> Process {
-    Process::behind_several(&origins, keys, FLEETS)
 }
 
 /// Answers the first request of a stream.
@@ -31,7 +23,7 @@ async fn answer(stream: &mut OriginStream, version: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_was_never_answered_has_nothing_that_is_out_of_date() {
     let mut origin = Origin::start().await;
-    let relay = behind(vec![origin.uri()], "backoff: {initial: 50ms, max: 500ms}").await;
+    let relay = Process::behind_several(&[origin.uri()], "backoff: {initial: 50ms, max: 500ms}", FLEETS);
     let own = origin.accept().await;
     let _made_up = client(&relay, "made-1").await;
     let silent = origin.accept_asked().await;
@@ -54,7 +46,7 @@ async fn a_group_that_was_never_answered_has_nothing_that_is_out_of_date() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_a_group_that_fails_again_and_again_is_told_seldom_and_by_its_group() {
     let mut origin = Origin::start().await;
-    let relay = behind(vec![origin.uri()], "backoff: {initial: 20ms, max: 50ms}").await;
+    let relay = Process::behind_several(&[origin.uri()], "backoff: {initial: 20ms, max: 50ms}", FLEETS);
     let _own = origin.accept().await;
     let _client = client(&relay, "red-1").await;
     relay.events();
@@ -81,7 +73,7 @@ async fn a_stream_of_a_group_that_fails_again_and_again_is_told_seldom_and_by_it
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_an_outage_is_told_though_one_group_is_never_answered() {
     let mut origin = Origin::start().await;
-    let relay = behind(vec![origin.uri()], "backoff: {initial: 50ms, max: 200ms}").await;
+    let relay = Process::behind_several(&[origin.uri()], "backoff: {initial: 50ms, max: 200ms}", FLEETS);
     let own = origin.accept().await;
     let (_client, _made_up) = (client(&relay, "red-1").await, client(&relay, "made-1").await);
     let address = origin.address();
@@ -116,7 +108,7 @@ async fn the_end_of_an_outage_is_told_though_one_group_is_never_answered() {
 async fn a_failover_for_one_group_names_the_group() {
     let (mut first, mut second) = (Origin::start().await, Origin::start().await);
     let keys = "failover: {after: 1s, return_after: 1h}, backoff: {initial: 50ms, max: 500ms}";
-    let relay = behind(vec![first.uri(), second.uri()], keys).await;
+    let relay = Process::behind_several(&[first.uri(), second.uri()], keys, FLEETS);
     let _own = first.accept().await;
     let mut fleet = client(&relay, "red-1").await;
     let mut red = first.accept().await;

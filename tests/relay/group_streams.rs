@@ -1,22 +1,16 @@
 //! Node groups against a server of HTTP/2 that shows the bytes of their streams.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use deltafan::grpc::BytesCodec;
-use deltafan::proto::{DeltaDiscoveryRequest, Node};
 use deltafan::resource::wire;
-use deltafan_test_support::client::{CDS, DELTA_ADS, connect};
-use deltafan_test_support::process::Process;
 use futures_util::{StreamExt as _, stream};
 use http::uri::PathAndQuery;
-use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::transport::Channel;
 
 use crate::groups::{BORROWED, FLEETS, client};
+use crate::prelude::*;
 
 /// Longest wait for something that has to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,21 +80,17 @@ fn first_messages(
     told
 }
 
-async fn behind_h2(max_streams: u32, further: &'static str) -> (Process, UnboundedReceiver<(usize, Bytes)>) {
-    behind_few(max_streams, usize::MAX, "", further).await
-}
-
 /// A relay behind a server that accepts so many streams on a connection, and so many connections.
-async fn behind_few(
+async fn behind(
     max_streams: u32,
     connections: usize,
-    upstream: &'static str,
-    further: &'static str,
+    upstream: &str,
+    further: &str,
 ) -> (Process, UnboundedReceiver<(usize, Bytes)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let told = first_messages(listener, max_streams, connections);
-    (Process::behind_with_keys(&uri, upstream, further), told)
+    (Process::behind_keys(&uri, "", upstream, further), told)
 }
 
 /// Group of a first message.
@@ -110,7 +100,7 @@ fn group_of(message: Bytes) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_of_a_client_goes_upstream_verbatim() {
-    let (relay, mut told) = behind_h2(100, BORROWED).await;
+    let (relay, mut told) = behind(100, usize::MAX, "", BORROWED).await;
     let _first = send_raw(&connect(&relay.uri()).await, odd_request(&odd_node("odd-1"))).await;
     let (_, message) = told.recv().await.unwrap();
     let shown = wire::fields(&message).flatten().next().expect("a field");
@@ -125,7 +115,7 @@ async fn the_node_of_a_client_goes_upstream_verbatim() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_allows_few_streams_is_given_more_connections() {
     // Two groups on each connection: with the own one these are three connections.
-    let (relay, mut told) = behind_h2(6, FLEETS).await;
+    let (relay, mut told) = behind(6, usize::MAX, "", FLEETS).await;
     let mut clients = Vec::new();
     for fleet in ["a", "b", "c", "d"] {
         clients.push(client(&relay, &format!("{fleet}-1")).await);
@@ -144,7 +134,7 @@ async fn a_server_that_allows_few_streams_is_given_more_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_allows_one_stream_is_reported() {
-    let (relay, _told) = behind_h2(1, "").await;
+    let (relay, _told) = behind(1, usize::MAX, "", "").await;
     relay.wait_for("a line about the limit", || {
         relay.events().into_iter().any(|event| {
             let text = event["message"].as_str().unwrap_or_default();
@@ -161,7 +151,7 @@ async fn a_server_that_allows_one_stream_is_reported() {
 async fn a_group_takes_room_that_comes_free_though_a_further_connection_fails() {
     // The own group and one more have room on the connection, and there is no other.
     let upstream = "unsubscribe_linger: 1s, backoff: {initial: 5m, max: 5m}";
-    let (relay, mut told) = behind_few(6, 1, upstream, FLEETS).await;
+    let (relay, mut told) = behind(6, 1, upstream, FLEETS).await;
     let first = client(&relay, "a-1").await;
     assert_eq!(group_of(told.recv().await.unwrap().1), "fleet-a");
     let _second = client(&relay, "b-1").await;

@@ -1,15 +1,12 @@
 //! Last changes of resources: `GET /history` and `deltafan history`, by the real binary.
 
-use bytes::Bytes;
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl, wire};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, SOTW_ADS, Sotw, connect};
-use deltafan_test_support::origin::{self, resource, response};
-use deltafan_test_support::process::{Process, relay as start, relay_and_origin};
-use serde_json::{Value as Json, json};
+use deltafan::resource::wire;
+use deltafan_test_support::origin;
+use deltafan_test_support::process::relay as start;
 
 use crate::admin_commands::{ask, found};
 use crate::groups::{FLEETS, client};
+use crate::prelude::*;
 
 /// A cluster with a timeout in seconds.
 fn cluster(name: &str, version: &str, seconds: u8) -> Bytes {
@@ -26,9 +23,7 @@ fn clusters(nonce: &str, resources: &[Bytes]) -> DeltaDiscoveryResponse {
 
 /// The history of a resource that has one.
 fn history(relay: &Process, query: &str) -> Json {
-    let (status, text) = relay.admin_get(&format!("/history?{query}"));
-    assert_eq!(status, 200, "{query}: {text}");
-    serde_json::from_str(&text).unwrap()
+    relay.admin_json(&format!("/history?{query}"))
 }
 
 /// Event, version and clients that accepted, rejected and have not answered, of each change of the first group; and the clients that
@@ -57,13 +52,10 @@ async fn changes_have_their_clients_and_a_diff() {
     const STEERING: &str = "a\u{1b}[2J";
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let (mut good, mut bad) =
-        (Delta::open(&channel, DELTA_ADS).await, Delta::open(&channel, DELTA_ADS).await);
-    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
     let names = ["web", STEERING];
-    good.subscribe("good", CDS, &names).await;
-    bad.subscribe("bad", CDS, &names).await;
-    sotw.subscribe("sotw", CDS, &names).await;
+    let mut good = Delta::asking(&channel, "good", CDS, &names).await;
+    let mut bad = Delta::asking(&channel, "bad", CDS, &names).await;
+    let mut sotw = Sotw::asking(&channel, "sotw", CDS, &names).await;
     upstream.expect_request().await;
     upstream.send(&clusters("1", &[cluster("web", "16", 1), cluster(STEERING, "16", 1)]));
     for client in [&mut good, &mut bad] {
@@ -156,7 +148,6 @@ async fn what_there_is_no_history_of_is_told_with_the_remedy() {
     relay.wait_for("the clusters", || relay.admin_get("/history?type=cds&name=a").0 == 200);
     for (query, status, reason) in [
         ("type=cds&name=nobody", 404, "GET /resources?type=cds lists what is here"),
-        ("type=eds&name=a", 404, "no history of eds `a`"),
         ("type=cds&name=a&group=other", 404, "there is no group `other`"),
         ("type=cds&name=a&from=nine", 404, "no history of version `nine`; there are "),
         ("type=cds&from=1", 400, "`name` is missing: /history?type=cds&name="),
@@ -190,44 +181,6 @@ async fn what_there_is_no_history_of_is_told_with_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_and_unknown_types_are_shown_without_content() {
-    const THING: &str = "type.googleapis.com/acme.Thing";
-    let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let channel = connect(&relay.uri()).await;
-    for (type_url, query, note, has_digest) in [
-        (SDS, "sds", "the content of a Secret is not shown", false),
-        (THING, THING, "not among the descriptors", true),
-    ] {
-        let of = TypeUrl::from(type_url);
-        let mut client = Delta::asking(&channel, "client", type_url, &["key"]).await;
-        for version in ["1", "2"] {
-            upstream.expect_request().await;
-            let mut body = bytes::BytesMut::new();
-            wire::put_field(&mut body, 1, b"key");
-            // A generic secret: {secret: {inline_string}}.
-            wire::put_field(&mut body, 5, &[b"\x0a\x0c\x1a\x0aPRIVATE-0", version.as_bytes()].concat());
-            let resources = vec![resource(&of, "key", version, &body)];
-            upstream.send(&DeltaDiscoveryResponse { resources, ..response(&of, version) });
-            client.take().await;
-        }
-        upstream.expect_request().await;
-        let query = format!("type={query}&name=key");
-        let expected = [json!(["changed", "2", 1, 0, 0]), json!(["present", "1", 1, 0, 0])];
-        let page = wait_for_changes(&relay, &query, &expected, 1);
-        let history = &page["histories"][0];
-        assert!(history["diff"]["note"].as_str().unwrap().contains(note), "{page}");
-        assert_eq!(history["diff"]["text"], Json::Null);
-        assert_eq!(history["changes"][0]["digest"].is_string(), has_digest, "{page}");
-        assert!(history["changes"][0]["bytes"].as_u64().unwrap() > 10);
-        for format in ["table", "json", "yaml"] {
-            let ran = ask(&relay, &["history", type_url, "key", "-o", format]).await;
-            assert!(ran.code == Some(0) && ran.stdout.contains(note), "{} {}", ran.stdout, ran.stderr);
-            assert!(!ran.stdout.contains("PRIVATE"), "{}", ran.stdout);
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn each_group_has_a_history_of_its_own() {
     let (relay, mut origin, _own) = relay_and_origin(FLEETS).await;
     for fleet in ["red", "blue"] {
@@ -258,14 +211,11 @@ async fn each_group_has_a_history_of_its_own() {
 async fn a_change_that_is_held_back_is_in_the_history() {
     const GUARD: &str = "rollout: {types: [cds], share: 0%, window: 1s}\n";
     let (relay, _origin, mut upstream) = relay_and_origin(GUARD).await;
-    let channel = connect(&relay.uri()).await;
-    let (mut canary, mut other) =
-        (Delta::open(&channel, DELTA_ADS).await, Delta::open(&channel, DELTA_ADS).await);
-    canary.subscribe("canary", CDS, &["*"]).await;
+    let mut canary = relay.client("canary", &["*"]).await;
     upstream.expect_request().await;
     upstream.send(&clusters("1", &[cluster("web", "16", 1)]));
     canary.take().await;
-    other.subscribe("other", CDS, &["*"]).await;
+    let mut other = relay.client("other", &["*"]).await;
     other.take().await;
     wait_for_changes(&relay, "type=cds&name=web", &[json!(["present", "16", 2, 0, 0])], 2);
     upstream.send(&clusters("2", &[cluster("web", "17", 2)]));

@@ -1,26 +1,14 @@
 //! The binary over real sockets: who gets no more than is theirs, what they are told, and that it is counted.
 
-use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
-use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, sotw_subscription,
-    subscription, unary, versions,
-};
-use deltafan_test_support::http1::Http1;
-use deltafan_test_support::process::{Process, clusters, relay};
-use deltafan_test_support::wire::framed;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::SendRequest;
-use prost::Message as _;
+use bytes::{BufMut as _, BytesMut};
+use deltafan_test_support::process::LISTENERS;
 use socket2::{Domain, Socket, Type};
-use tokio::sync::mpsc;
-use tonic::Code;
+
+use crate::downstream::{raw, raw_stream};
+use crate::prelude::*;
 
 fn refused(relay: &Process, reason: &str) -> f64 {
     relay.metric(&format!("deltafan_refused_total{{reason=\"{reason}\"}}"))
@@ -28,23 +16,14 @@ fn refused(relay: &Process, reason: &str) -> f64 {
 
 /// A client that must not notice what another does: it gets what it asks for, and what changes.
 async fn live(relay: &Process) -> Delta {
-    live_with(relay, &["a", "b"]).await
-}
-
-/// A client that must not notice what another does, where these are all clusters.
-async fn live_with(relay: &Process, all: &[&str]) -> Delta {
-    let mut stream = Delta::asking(&connect(&relay.uri()).await, "honest", CDS, &["*"]).await;
-    let first = stream.response().await;
-    assert_eq!(names(&first), all);
-    stream.ack(&first).await;
+    let mut stream = relay.client("honest", &["*"]).await;
+    assert_eq!(names(&stream.take().await), ["a", "b"]);
     stream
 }
 
 async fn goes_on(relay: &Process, stream: &mut Delta, new: &str) {
     relay.write("clusters.yaml", &clusters(["a", "b", new]));
-    let next = stream.response().await;
-    assert_eq!(names(&next), [new]);
-    stream.ack(&next).await;
+    assert_eq!(names(&stream.take().await), [new]);
 }
 
 /// Whether a connection is served: one that is not ends without an answer.
@@ -90,12 +69,9 @@ async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
 
     let mut delta = Delta::open(&channel, DELTA_ADS).await;
     for number in 0..6 {
-        delta
-            .send(DeltaDiscoveryRequest {
-                resource_names_subscribe: batch(number).collect(),
-                ..subscription("bomb", EDS, &[])
-            })
-            .await;
+        let resource_names_subscribe = batch(number).collect();
+        let more = DeltaDiscoveryRequest { resource_names_subscribe, ..subscription("bomb", EDS, &[]) };
+        delta.send(more).await;
     }
     let status = ends(&mut delta).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
@@ -104,11 +80,8 @@ async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
 
     let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
     for number in 0..6 {
-        sotw.send(DiscoveryRequest {
-            resource_names: (0..=number).flat_map(batch).collect(),
-            ..sotw_subscription("bomb", EDS, &[])
-        })
-        .await;
+        let resource_names = (0..=number).flat_map(batch).collect();
+        sotw.send(DiscoveryRequest { resource_names, ..sotw_subscription("bomb", EDS, &[]) }).await;
     }
     assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
     assert_eq!(refused(&relay, "max_names"), 2.0);
@@ -185,15 +158,11 @@ fn queued(relay: &Process, client: SocketAddr) -> u64 {
 /// R-Relay-22: by default the kernel would keep megabytes for each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_reads_nothing_keeps_little_in_the_kernel() {
-    let many: Vec<String> = (0..20_000).map(|number| format!("cluster-{number:0>100}")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let relay = Process::start(&[("clusters.yaml", &clusters(&many))], "");
-    let body = serde_json::json!({"node": {"id": "deaf"}}).to_string();
-    let mut client = TcpStream::connect(relay.listener).unwrap();
-    let head =
-        format!("POST /v3/discovery:clusters HTTP/1.1\r\nhost: r\r\ncontent-length: {}\r\n\r\n", body.len());
-    client.write_all((head + &body).as_bytes()).unwrap();
-    let address = client.local_addr().unwrap();
+    let many = (0..20_000).map(|number| format!("cluster-{number:0>100}"));
+    let relay = Process::start(&[("clusters.yaml", &clusters(many))], "");
+    let mut client = Http1::connect(relay.listener);
+    client.request("POST /v3/discovery:clusters", "", r#"{"node": {"id": "deaf"}}"#);
+    let address = client.socket().local_addr().unwrap();
     relay.wait_for("an answer that is not read", || queued(&relay, address) > 0);
     std::thread::sleep(Duration::from_millis(500));
     let queued = queued(&relay, address);
@@ -202,9 +171,7 @@ async fn a_peer_that_reads_nothing_keeps_little_in_the_kernel() {
 
 /// Status with which a stream ends, whatever it is told before.
 async fn ends(stream: &mut Delta) -> tonic::Status {
-    let deadline = Instant::now() + PATIENCE;
     loop {
-        assert!(Instant::now() < deadline, "no end");
         match stream.next_message().await {
             Ok(Some(_)) => {}
             Ok(None) => return tonic::Status::ok(""),
@@ -213,78 +180,22 @@ async fn ends(stream: &mut Delta) -> tonic::Status {
     }
 }
 
-/// Names of 80 bytes, and a wildcard client of a relay that has a resource for each.
-async fn bring_back(
-    downstream: &str,
-    initial_resource_versions: HashMap<String, String>,
-) -> (Process, Delta) {
-    let all = (0..500).map(|number| format!("c{number:0>79}")).collect::<Vec<_>>();
-    let all = clusters(&all);
-    let relay = Process::start(&[("clusters.yaml", &all)], downstream);
-    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    stream
-        .send(DeltaDiscoveryRequest { initial_resource_versions, ..subscription("large", CDS, &["*"]) })
-        .await;
-    (relay, stream)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wildcard_client_comes_back_with_more_versions_than_it_may_subscribe_to_names() {
-    let narrow = "  max_names: 10\n  max_subscription_bytes: 1KiB\n  max_request_bytes: 4KiB\n  \
-        max_buffered_request_bytes_per_connection: 8KiB\n";
-    let (_relay, mut first) = bring_back(narrow, HashMap::new()).await;
-    let held: HashMap<_, _> = versions(&first.response().await).into_iter().collect();
-    assert_eq!(held.len(), 500);
-    let (_relay, mut again) = bring_back(narrow, held.clone()).await;
-    let answer = again.response().await;
-    assert_eq!((answer.resources.len(), answer.removed_resources.len()), (0, 0), "it holds all there is");
-    let (_relay, mut with_others) =
-        bring_back(narrow, held.into_iter().chain([("gone".to_owned(), "1".to_owned())]).collect()).await;
-    let first = with_others.response().await;
-    assert_eq!((first.resources.len(), first.removed_resources.len()), (0, 0), "it may have routes to gone");
-    with_others.ack(&first).await;
-    assert_eq!(with_others.response().await.removed_resources, ["gone"]);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_brings_more_versions_than_are_held_is_answered_as_if_it_brought_none() {
-    for (key, limit) in [
-        ("max_initial_version_bytes_per_connection", "  max_initial_version_bytes_per_connection: 20KiB\n"),
-        ("max_initial_version_bytes", "  max_initial_version_bytes: 20KiB\n"),
-    ] {
-        let held = (0..500).map(|number| (format!("c{number:0>79}"), "1".to_owned())).collect();
-        let (relay, mut stream) = bring_back(limit, held).await;
+    let names: Vec<String> = (0..500).map(|number| format!("c{number:0>79}")).collect();
+    for key in ["max_initial_version_bytes_per_connection", "max_initial_version_bytes"] {
+        let limit = format!("  {key}: 20KiB\n");
+        let relay = Process::start(&[("clusters.yaml", &clusters(&names))], &limit);
+        let mut stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        let initial_resource_versions = names.iter().map(|name| (name.clone(), "1".to_owned())).collect();
+        let all = DeltaDiscoveryRequest { initial_resource_versions, ..subscription("large", CDS, &["*"]) };
+        stream.send(all).await;
         let answer = stream.response().await;
         assert_eq!((answer.resources.len(), answer.removed_resources.len()), (500, 0), "{key}");
         assert_eq!(refused(&relay, key), 1.0);
         let said = relay.wait_for_message("a client reached a limit; raise it if this load is expected");
         assert_eq!(said[0]["raise"], format!("downstream.{key}"));
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_first_request_that_takes_longer_than_it_may_take_to_begin_is_taken_in() {
-    let relay = relay("  first_request_timeout: 1s\n");
-    let request = DeltaDiscoveryRequest {
-        initial_resource_versions: (0..500).map(|n| (format!("gone-{n}"), "1".to_owned())).collect(),
-        ..subscription("slow link", CDS, &["*"])
-    }
-    .encode_to_vec();
-    let request = Bytes::from(framed(&request));
-    let mut h2 = raw(&relay).await;
-    let (pieces, response) = call(&mut h2);
-    let start = Instant::now();
-    for piece in request.chunks(request.len().div_ceil(10)) {
-        // Refused where the stream has ended, which the answer tells.
-        _ = pieces.send(request.slice_ref(piece)).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    assert!(start.elapsed() > Duration::from_secs(1));
-    let mut body = response.await.unwrap().into_body();
-    let frame = tokio::time::timeout(PATIENCE, body.frame()).await.unwrap().unwrap().unwrap();
-    let answer = frame.into_data().expect("an answer, and not the end of the stream");
-    let answer = DeltaDiscoveryResponse::decode(answer.slice(5..)).unwrap();
-    assert_eq!(names(&answer), ["a", "b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -313,13 +224,7 @@ async fn a_connection_without_a_stream_is_asked_to_go() {
     let relay = relay("  idle_timeout: 300ms\n");
     let mut honest = live(&relay).await;
     let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
-    let (_requests, connection) =
-        hyper::client::conn::http2::handshake::<_, _, http_body_util::Empty<Bytes>>(
-            hyper_util::rt::TokioExecutor::new(),
-            hyper_util::rt::TokioIo::new(socket),
-        )
-        .await
-        .unwrap();
+    let (_requests, connection) = h2::client::handshake(socket).await.unwrap();
     let start = Instant::now();
     tokio::time::timeout(PATIENCE, connection).await.expect("it is asked to go").expect("in good order");
     assert!(start.elapsed() >= Duration::from_millis(250), "{:?}", start.elapsed());
@@ -328,63 +233,29 @@ async fn a_connection_without_a_stream_is_asked_to_go() {
     goes_on(&relay, &mut honest, "after").await;
 }
 
-type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
-
-/// A connection on which requests are sent as bytes.
-async fn raw(relay: &Process) -> SendRequest<Body> {
-    let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
-    let (h2, connection) = hyper::client::conn::http2::handshake(
-        hyper_util::rt::TokioExecutor::new(),
-        hyper_util::rt::TokioIo::new(socket),
-    )
-    .await
-    .unwrap();
-    tokio::spawn(connection);
-    h2
-}
-
-/// A delta stream, whose requests are what goes into the channel.
-fn call(
-    h2: &mut SendRequest<Body>,
-) -> (mpsc::Sender<Bytes>, impl Future<Output = hyper::Result<http::Response<Incoming>>> + use<>) {
-    let (pieces, mut outgoing) = mpsc::channel::<Bytes>(1);
-    let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
-        outgoing.poll_recv(cx).map(|piece| piece.map(|piece| Ok(http_body::Frame::data(piece))))
-    }));
-    let request = http::Request::post(format!("http://relay{DELTA_ADS}"))
-        .header("content-type", "application/grpc")
-        .body(body.boxed_unsync())
-        .unwrap();
-    (pieces, h2.send_request(request))
-}
-
-/// Streams that have begun a message and do not end it.
+/// Statuses of streams that have begun a message and do not end it.
 async fn partial(relay: &Process, streams: usize, bytes: usize) -> Vec<Option<String>> {
-    let mut h2 = raw(relay).await;
+    let (connection, _open) = raw(relay, 1 << 20).await;
     let mut open = Vec::new();
     for _ in 0..streams {
-        let (pieces, response) = call(&mut h2);
+        let (mut requests, response) = raw_stream(&connection).await;
         let mut message = BytesMut::from(&[0][..]);
         message.put_u32(1 << 20);
         message.resize(bytes, 0);
-        pieces.send(message.freeze()).await.unwrap();
-        let mut body = response.await.unwrap().into_body();
+        requests.send_data(message.freeze(), false).unwrap();
         let status = async move {
-            while let Some(frame) = body.frame().await {
-                if let Ok(trailers) = frame.ok()?.into_trailers() {
-                    return Some(trailers.get("grpc-status")?.to_str().ok()?.to_owned());
-                }
-            }
-            None
+            let mut body = response.await.ok()?.into_body();
+            while let Some(Ok(_)) = body.data().await {}
+            Some(body.trailers().await.ok()??.get("grpc-status")?.to_str().ok()?.to_owned())
         };
-        open.push((pieces, tokio::spawn(status)));
+        open.push((requests, tokio::spawn(status)));
     }
     let mut ended = Vec::new();
-    for (pieces, status) in open {
+    for (requests, status) in open {
         let status = tokio::time::timeout(Duration::from_secs(2), status).await;
         ended.push(status.ok().and_then(Result::unwrap));
         // Kept open until here.
-        drop(pieces);
+        drop(requests);
     }
     ended
 }
@@ -490,9 +361,10 @@ async fn above_the_first_watermark_newcomers_are_refused_until_there_is_memory()
 /// Memory that was freed is no reason to refuse anybody, and goes back to the system though nothing happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_burst_of_names_newcomers_are_served() {
-    let files = [("clusters.yaml", &*clusters(["a"]))];
+    let files = [("clusters.yaml", &*clusters(["a", "b"]))];
     let memory = "  memory: {refuse_above: 160MiB, close_above: 0}\n";
-    let relay = Process::on_directory("unsubscribe_linger: 1s", &files, memory);
+    let relay =
+        Process::launch("{directory: ./resources, unsubscribe_linger: 1s}", &files, LISTENERS, memory);
     let attack = |attacker: usize, server: String| async move {
         let stream = Delta::open(&connect(&server).await, DELTA_ADS).await;
         let names: Vec<String> = (0..2_000).map(|name| format!("{attacker}-{name:0>80}")).collect();
@@ -513,7 +385,7 @@ async fn after_a_burst_of_names_newcomers_are_served() {
     relay.wait_for("nobody to be there", || relay.metric("deltafan_connections") == 0.0);
     let _one = TcpStream::connect(relay.listener).unwrap();
     relay.wait_for("memory", || relay.admin_get("/ready").0 == 200);
-    live_with(&relay, &["a"]).await;
+    live(&relay).await;
     let resident = || relay.metric("deltafan_memory_bytes{what=\"resident\"}");
     relay.wait_for("the system to have it back", || resident() < 100e6);
 }

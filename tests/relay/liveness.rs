@@ -1,15 +1,11 @@
 //! A control plane that is asked whether it is there.
 
-use std::time::Duration;
-
-use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, LivenessTimes, Options, Transport};
-use deltafan_test_support::eventually;
-use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
 use deltafan_test_support::slow_link::SlowLink;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
+use crate::prelude::*;
 use crate::upstream::Relay;
 
 const CDS: Kind = Kind::Cluster;
@@ -102,59 +98,4 @@ async fn r_up_09_a_server_that_hangs_in_the_middle_of_a_response_is_noticed() {
     eventually("loss of the connection", async || !relay.state.borrow().connected).await;
     let error = relay.state.borrow().last_error.clone().unwrap_or_default();
     assert!(error.contains("did not answer a health check within 1s"), "{error}");
-}
-
-/// Server of which one connection was given up because it answers no checks, and whose streams on the next one were answered and opened
-/// anew since: a check was left unanswered again, and nothing else was heard.
-async fn mute(origin: &mut Origin, relay: &Relay) -> (Vec<OriginStream>, OriginStream) {
-    let mut streams = Vec::new();
-    for _ in 0..2 {
-        let stream = answer(origin).await;
-        let silent = async || relay.state.borrow().unanswered.count == 1;
-        eventually("count of what is unanswered", silent).await;
-        streams.push(stream);
-    }
-    (streams, origin.accept().await)
-}
-
-/// The next stream, answered but for a name.
-async fn answer(origin: &mut Origin) -> OriginStream {
-    let mut stream = origin.accept().await;
-    for _types in 0..2 {
-        stream.expect_request().await;
-    }
-    send(&stream, CDS, "1", "c", b"");
-    stream.expect_ack("1").await;
-    stream
-}
-
-/// Threads of some servers are all taken by streams, so that checks wait in a queue.
-#[tokio::test]
-async fn r_up_09_a_server_that_answers_streams_and_no_checks_is_asked_no_more() {
-    let mut origin = Origin::start().await;
-    origin.leave_checks(true);
-    let relay = relay(&origin.uri(), Duration::from_millis(100));
-    let _client = relay.client(CDS, true, &[]);
-    let _waits_for_ever = relay.client(EDS, false, &["unknown"]);
-    let (_streams, mut last) = mute(&mut origin, &relay).await;
-    for _types in 0..2 {
-        last.expect_request().await;
-    }
-    send(&last, CDS, "1", "c", b"");
-    last.expect_ack("1").await;
-    assert!(origin.is_quiet_for(Duration::from_secs(6)).await, "it is there");
-    assert_eq!(relay.counters.connects.get(), 2);
-}
-
-/// It hangs when checks are about to be heeded no more.
-#[tokio::test]
-async fn r_up_09_a_server_that_hangs_while_its_checks_are_tried_is_noticed() {
-    let mut origin = Origin::start().await;
-    origin.leave_checks(true);
-    let relay = relay(&origin.uri(), Duration::from_millis(100));
-    let _client = relay.client(CDS, true, &[]);
-    let _waits_for_ever = relay.client(EDS, false, &["unknown"]);
-    let (_streams, _hangs) = mute(&mut origin, &relay).await;
-    let _next = answer(&mut origin).await;
-    assert_eq!(relay.counters.connects.get(), 3);
 }

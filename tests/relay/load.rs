@@ -1,16 +1,12 @@
 //! `deltafan load`, by the real binary.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::PATIENCE;
-use deltafan_test_support::origin::{Origin, clusters_at};
-use deltafan_test_support::process::{Process, clusters, program};
-use serde_json::Value as Json;
+use deltafan_test_support::process::{program, signal};
 use tokio::process::{Child, Command};
 
 use super::admin_commands::run;
+use crate::prelude::*;
 
 fn start(server: &str, args: &[&str]) -> Child {
     let mut command = Command::new(program());
@@ -23,48 +19,6 @@ async fn report(load: Child) -> (Option<i32>, Json) {
     let output = tokio::time::timeout(PATIENCE, load.wait_with_output()).await.expect("its end").unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no bar where there is no terminal");
     (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
-}
-
-fn streams(relay: &Process, transport: &str) -> f64 {
-    relay.metric(&format!("deltafan_streams{{transport=\"{transport}\""))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_measured_at_every_client() {
-    for (transport, resources) in [("delta", 30), ("sotw", 1)] {
-        let names =
-            |first: &str| clusters([first.to_owned()].into_iter().chain((0..9).map(|at| format!("c{at}"))));
-        let relay = Process::start(&[("clusters.yaml", &names("a"))], "");
-        let fixed =
-            ["cds", "--transport", transport, "--clients", "20", "--rate", "200", "--duration", "60s"];
-        let load = start(&relay.uri(), &fixed);
-        relay.wait_for("the clients", || streams(&relay, transport) == 20.0);
-        assert!(relay.admin_get("/clients?node=deltafan-load-19").1.contains("deltafan-load-19"));
-        // The measuring begins half a second after the last response.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        relay.write("clusters.yaml", &names("b"));
-        let changed = names("b").replace("1s", "2s");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        relay.write("clusters.yaml", &changed);
-        let acks =
-            format!("deltafan_requests_total{{type=\"cds\",transport=\"{transport}\",result=\"ack\"}}");
-        relay.wait_for("the ACKs of three responses", || relay.metric(&acks) == 60.0);
-        let pid = load.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().await.unwrap().success());
-        let (code, report) = report(load).await;
-        assert_eq!(code, Some(0), "{report}");
-        assert_eq!((&report["answered"], &report["clients"]), (&20.into(), &20.into()));
-        assert_eq!((&report["connect"]["count"], &report["first_answer"]["count"]), (&20.into(), &20.into()));
-        // Over delta: a new resource and a removal, then all ten.
-        let changes = if resources == 1 { 2 } else { 12 };
-        assert_eq!(report["changes"], changes, "{transport}: {report}");
-        assert_eq!(report["changes_at_all_clients"], changes, "{report}");
-        assert_eq!(report["spread"]["count"], changes * 19, "{report}");
-        assert_eq!(report["last_client"]["count"], changes, "{report}");
-        let (median, most) = (&report["spread"]["p50_ms"], &report["spread"]["max_ms"]);
-        assert!(median.as_f64().unwrap() > 0.0 && most.as_f64() >= median.as_f64(), "{report}");
-        assert_eq!((&report["failed_attempts"], &report["lost_streams"]), (&0.into(), &0.into()));
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,8 +46,7 @@ async fn a_lost_stream_is_counted_and_opened_again() {
     stream.expect_request().await;
     stream.send(&clusters_at("1", &["a"]));
     stream.expect_ack("1").await;
-    let pid = load.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());
+    signal(load.id().unwrap(), "TERM");
     let (code, report) = report(load).await;
     assert_eq!(
         (code, &report["answered"], &report["lost_streams"]),

@@ -1,8 +1,6 @@
 //! A log that is not read, or cannot be written to.
 
-use deltafan_test_support::client::{CDS, Delta, connect};
-use deltafan_test_support::origin::{Origin, OriginStream, clusters_at};
-use deltafan_test_support::process::{Process, relay_and_origin};
+use crate::prelude::*;
 
 async fn update(upstream: &mut OriginStream, version: &str) {
     upstream.deliver(&clusters_at(version, &["a"])).await;
@@ -11,7 +9,7 @@ async fn update(upstream: &mut OriginStream, version: &str) {
 /// Relay with a client that has version 1.
 async fn with_client() -> (Process, Origin, OriginStream, Delta) {
     let (relay, origin, mut upstream) = relay_and_origin("  drain: 100ms\n").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let mut client = relay.client("client", &["*"]).await;
     upstream.expect_request().await;
     update(&mut upstream, "1").await;
     client.take().await;

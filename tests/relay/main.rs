@@ -4,11 +4,9 @@
 
 mod admin;
 mod admin_commands;
-mod admin_limits;
 mod authorization;
 mod check;
 mod client_status;
-mod completions;
 mod config_dump;
 mod downstream;
 mod drain;
@@ -29,6 +27,7 @@ mod operators;
 mod orders;
 mod page;
 mod parameters;
+mod prelude;
 mod rejections;
 mod reload;
 mod rest;

@@ -1,14 +1,9 @@
 //! `/metrics` of the binary, against the list that docs/metrics.md follows from.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
 use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
-use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::client::{CDS, Delta, SDS, connect};
-use deltafan_test_support::origin::{Origin, OriginStream, clusters_at, resource, response};
-use deltafan_test_support::process::{Process, clusters, relay_and_origin};
+use deltafan_test_support::certificates::Authority;
+
+use crate::prelude::*;
 
 /// Labels of a sample with their values.
 type Labels = BTreeMap<String, String>;
@@ -124,16 +119,13 @@ fn last_page(relay: &Process, configured: &[Needs]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_and_tls_have_their_metrics_and_no_others() {
     let files = tempfile::tempdir().unwrap();
-    let server = Authority::new("servers").server();
-    let cert = put(files.path(), "cert.pem", &server.cert_pem);
-    let key = put(files.path(), "key.pem", &server.key_pem);
-    let tls = format!("tls: {{cert_file: {cert:?}, key_file: {key:?}}}");
-    let listeners = format!("[{{address: \"OWN:0\"}}, {{address: \"127.0.0.1:0\", {tls}}}]");
+    let tls = Authority::new("servers").write_server(files.path(), &Authority::new("clients"), "");
+    let listeners = format!("[{{address: \"OWN:0\"}}, {tls}]");
     let relay = Process::listening(&listeners, &[("clusters.yaml", &clusters(["a"]))], "");
     let configured = [Needs::Directory, Needs::Tls];
     first_page(&relay, &configured);
 
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let mut client = relay.client("client", &["*"]).await;
     client.take().await;
     // The ACK is read before the change comes.
     relay.wait_for("the ACK", || {
@@ -172,7 +164,7 @@ async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
         assert!(page.samples[reloads].iter().any(is_one), "{reloads}: {:?}", page.samples[reloads]);
     }
 
-    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let _client = relay.client("client", &["*"]).await;
     send_cluster(&mut upstream).await;
     relay.wait_for("the cluster", || relay.metric("deltafan_resources{type=\"cds\"}") == 1.0);
     Page::read(&relay).assert_described();
@@ -191,7 +183,7 @@ fn value(relay: &Process, sample: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_are_late_show_in_gauges() {
     let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "  ack_timeout: 10m\n");
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let mut client = relay.client("client", &["*"]).await;
     let told = client.response().await;
     relay.wait_for("a response without an ACK", || {
         value(&relay, "client_max_unanswered_seconds{type=\"cds\"}") > 0.1

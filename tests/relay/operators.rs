@@ -1,26 +1,16 @@
 //! Readiness, log and metrics of the binary behind a control plane that is silent, unfit or gone.
 
-use std::time::{Duration, Instant};
-
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, Delta, EDS, MOMENT, connect, names};
-use deltafan_test_support::origin::{Origin, changes, clusters_at, response};
-use deltafan_test_support::process::{Process, program};
-use serde_json::Value as Json;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::admin_commands::run;
+use crate::prelude::*;
+
 const QUICK: &str = "backoff: {initial: 50ms, max: 500ms}";
 /// No ping finds a loss while a test waits: it is noticed as soon as the connection ends, or not at all.
 const QUICK_UNPINGED: &str = "backoff: {initial: 50ms, max: 500ms}, keepalive: {interval: 1h, timeout: 1h}";
-
-/// A relay that has this control plane, ready or not.
-async fn start(uri: String, upstream: &'static str) -> Process {
-    Process::unready_behind(&uri, upstream)
-}
 
 /// Waits for an event of the log whose text begins like this.
 fn wait_for_event(relay: &Process, begins: &str) -> Json {
@@ -46,7 +36,7 @@ async fn a_control_plane_without_ads_is_named_and_leaves_the_relay_not_ready() {
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let (_, other_service) = tonic_health::server::health_reporter();
     let server = tonic::transport::Server::builder().add_service(other_service);
-    let relay = start(uri.clone(), QUICK).await;
+    let relay = Process::unready_behind(&uri, QUICK);
     let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     let event = wait_for_event(&relay, &format!("the control plane at {uri}/ does not implement ADS"));
     assert_eq!(event["level"], "ERROR");
@@ -65,7 +55,7 @@ async fn a_control_plane_without_ads_is_named_and_leaves_the_relay_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), QUICK).await;
+    let relay = Process::unready_behind(&origin.uri(), QUICK);
     let mut upstream = origin.accept().await;
     relay.wait_for("readiness of a relay that asks for nothing", || relay.admin_get("/ready").0 == 200);
     let channel = connect(&relay.uri()).await;
@@ -107,9 +97,9 @@ async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_type_that_is_silent_beside_others_is_told_of_and_leaves_the_relay_ready() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), QUICK).await;
+    let relay = Process::unready_behind(&origin.uri(), QUICK);
     let mut upstream = origin.accept().await;
-    let client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let client = relay.client("client", &["*"]).await;
     upstream.expect_request().await;
     client.subscribe("client", EDS, &["nowhere"]).await;
     upstream.expect_request().await;
@@ -125,41 +115,19 @@ async fn a_type_that_is_silent_beside_others_is_told_of_and_leaves_the_relay_rea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_is_asked_before_it_is_ready_becomes_ready_with_the_first_answer() {
-    let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), QUICK).await;
-    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    let upstream = origin.accept_asked().await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let (status, why) = relay.admin_get("/ready");
-    assert_eq!(status, 503, "{why}");
-    upstream.send(&clusters_at("1", &["c1"]));
-    relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_operator_can_have_a_relay_ready_without_an_answer() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), "backoff: {initial: 50ms, max: 500ms}, ready_wait: 0s").await;
-    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let relay =
+        Process::unready_behind(&origin.uri(), "backoff: {initial: 50ms, max: 500ms}, ready_wait: 0s");
+    let _client = relay.client("client", &["*"]).await;
     let _upstream = origin.accept().await;
     relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
-}
-
-/// The relay says in words that the control plane is lost, and at once.
-fn expect_loss(relay: &Process, uri: &str) {
-    let event = wait_for_event(relay, "control plane unreachable; serving cached resources");
-    assert_eq!((&event["level"], &event["uri"]), (&Json::from("WARN"), &Json::from(format!("{uri}/"))));
-    assert!(event["retry_in"].as_str().unwrap().ends_with(" s"), "{event}");
-    let reason = event["reason"].as_str().unwrap();
-    let dumped = ["{", "Status", "MetadataMap", "Some(", "source:", "\""];
-    assert!(!reason.is_empty() && !dumped.iter().any(|dump| reason.contains(dump)), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), QUICK_UNPINGED).await;
+    let relay = Process::unready_behind(&origin.uri(), QUICK_UNPINGED);
     let uri = origin.uri();
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::asking(&channel, "client", CDS, &["*"]).await;
@@ -179,19 +147,22 @@ async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     wait_for_event(&relay, "the second stream to the control plane ended");
 
     drop((upstream, origin));
-    expect_loss(&relay, &uri);
+    let event = wait_for_event(&relay, "control plane unreachable; serving cached resources");
+    assert_eq!((&event["level"], &event["uri"]), (&Json::from("WARN"), &Json::from(format!("{uri}/"))));
+    assert!(event["retry_in"].as_str().unwrap().ends_with(" s"), "{event}");
+    let reason = event["reason"].as_str().unwrap();
+    let dumped = ["{", "Status", "MetadataMap", "Some(", "source:", "\""];
+    assert!(!reason.is_empty() && !dumped.iter().any(|dump| reason.contains(dump)), "{reason}");
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_stale_seconds") > 0.0);
     assert_eq!(relay.admin_get("/ready").0, 200, "what it heard is served on");
 }
 
-/// Exit status, stdout and stderr of `deltafan get`, which must not take long.
+/// Success, stdout and stderr of `deltafan get`, which must not take long.
 async fn get(relay: &Process, args: &[&str]) -> (bool, String, String) {
     let begun = Instant::now();
-    let mut command = tokio::process::Command::new(program());
-    let output = command.arg("get").args(args).args(["--server", &relay.uri()]).output().await.unwrap();
+    let ran = run(&[&["get"], args, &["--server", &relay.uri()]].concat()).await;
     assert!(begun.elapsed() < Duration::from_secs(30), "{args:?} took {:?}", begun.elapsed());
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.success(), text(output.stdout), text(output.stderr))
+    (ran.code == Some(0), ran.stdout, ran.stderr)
 }
 
 fn endpoints(nonce: &str, name: &str) -> DeltaDiscoveryResponse {
@@ -201,7 +172,7 @@ fn endpoints(nonce: &str, name: &str) -> DeltaDiscoveryResponse {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_a_relay_leaves_no_trace_upstream() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), QUICK).await;
+    let relay = Process::unready_behind(&origin.uri(), QUICK);
     let mut upstream = origin.accept().await;
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::asking(&channel, "client", EDS, &["e"]).await;

@@ -1,11 +1,9 @@
 //! The page for people: its files as browsers get them. `make page-check` looks at it in a browser.
 
-use std::collections::BTreeSet;
-
-use bytes::Bytes;
-use deltafan_test_support::process::{Process, relay};
 use http::{HeaderMap, Method, StatusCode};
 use regex::Regex;
+
+use crate::prelude::*;
 
 /// Addresses that a file may name, and why.
 const NAMED: [&str; 2] = [
@@ -55,9 +53,10 @@ async fn files(relay: &Process) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_and_its_files_are_served_with_headers_that_confine_them() {
+async fn the_page_and_its_files_are_served_with_headers_that_confine_them_and_name_no_other_host() {
     let relay = relay("");
     let files = files(&relay).await;
+    name_no_other_host_and_make_no_html_of_texts(&files);
     assert!(files.len() > 15, "{files:?}");
     for (path, kind, _) in &files {
         let expected = match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
@@ -97,9 +96,7 @@ async fn the_page_and_its_files_are_served_with_headers_that_confine_them() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_page_names_no_other_host_and_makes_no_html_of_texts() {
-    let relay = relay("");
+fn name_no_other_host_and_make_no_html_of_texts(files: &[(String, String, String)]) {
     let address = Regex::new(r#"(?:[a-z]+:)?//[a-z0-9][^\s"'`)<>]*"#).unwrap();
     let hosts = Regex::new(r"^(?:https?:|wss?:)//|^//[a-z0-9-]+\.[a-z]").unwrap();
     let dangers = Regex::new(
@@ -107,18 +104,18 @@ async fn the_page_names_no_other_host_and_makes_no_html_of_texts() {
     )
     .unwrap();
     let inline = Regex::new(r#"<script(?:\s[^>]*)?>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:"#).unwrap();
-    for (path, _, content) in files(&relay).await {
+    for (path, _, content) in files {
         for found in
-            address.find_iter(&content).map(|found| found.as_str()).filter(|found| hosts.is_match(found))
+            address.find_iter(content).map(|found| found.as_str()).filter(|found| hosts.is_match(found))
         {
             assert!(NAMED.contains(&found), "{path} names {found}");
         }
         assert!(!content.contains("@import") && !content.contains("url("), "{path}");
         if !path.ends_with(".min.js") {
-            assert!(dangers.find(&content).is_none(), "{path}: {:?}", dangers.find(&content));
+            assert!(dangers.find(content).is_none(), "{path}: {:?}", dangers.find(content));
         }
         if path == "/" {
-            assert!(inline.find(&content).is_none(), "{:?}", inline.find(&content));
+            assert!(inline.find(content).is_none(), "{:?}", inline.find(content));
         }
     }
 }

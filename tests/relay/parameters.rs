@@ -1,17 +1,12 @@
 //! Dynamic parameters on the real binary: a control plane that speaks locators, and clients of every kind (R-DP-*).
 
-#[allow(dead_code, reason = "what other tests send or read")]
-use std::process::Command;
-
-use bytes::{Bytes, BytesMut};
-use deltafan::proto::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node, ResourceLocator, ResourceName,
-};
-use deltafan::resource::{Envelope, Kind, TypeUrl, wire as fields};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names};
-use deltafan_test_support::origin::{resource, response};
-use deltafan_test_support::process::{Process, http1, program, relay_and_origin};
+use bytes::BytesMut;
+use deltafan::proto::{ResourceLocator, ResourceName};
+use deltafan::resource::{Envelope, wire as fields};
+use deltafan_test_support::process::run;
 use deltafan_test_support::wire;
+
+use crate::prelude::*;
 
 const GIVEN: &str = "dynamic_parameters:\n  - {key: env, from: node.cluster}\n";
 
@@ -135,15 +130,7 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
 
     let (uri, listener) = (relay.uri(), relay.listener);
     let checks = tokio::task::spawn_blocking(move || {
-        let poll = |body: &str| {
-            let length = body.len();
-            let head = format!(
-                "POST /v3/discovery:clusters HTTP/1.1\r\nhost: relay\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
-            );
-            let (status, text) = http1(listener, &(head + body));
-            assert_eq!(status, 200, "{text}");
-            serde_json::from_str::<serde_json::Value>(&text).unwrap()
-        };
+        let poll = |body: &str| Http1::connect(listener).poll("clusters", body).json();
         let plain = poll(r#"{"node":{"cluster":"prod"},"resource_names":["*"]}"#);
         assert_eq!(plain["resources"][1]["name"], "web", "{plain}");
         let wrapped = poll(
@@ -158,11 +145,7 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
         );
         assert_ne!(plain["versionInfo"], wrapped["versionInfo"], "another form is another answer");
 
-        let get = |parameter: &str| {
-            let args = ["get", "cds", "--server", &uri, "--param", parameter];
-            let output = Command::new(program()).args(args).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        };
+        let get = |parameter: &str| run(&["get", "cds", "--server", &uri, "--param", parameter]).stdout;
         assert!(
             get("env=dev").lines().any(|line| line.contains("web") && line.contains(" 2 ")),
             "{}",
@@ -221,32 +204,4 @@ async fn r_dp_17_several_sets_of_parameters_pass_through_tiers_by_node_groups() 
     let told = clients[1].0.response().await;
     assert_eq!((versions(&told), told.removed_resources), (vec!["web:10".to_owned()], vec![]));
     clients[0].0.silence().await;
-}
-
-#[test]
-fn a_directory_has_several_variants_of_a_name() {
-    let file = include_str!("../../examples/dynamic-parameters/resources/cds.yaml");
-    let relay = Process::start(&[("cds.yaml", file)], "");
-    let timeout = |env: &str| {
-        let get = Command::new(program())
-            .args(["get", "cds", "payments", "-o", "json", "--server", &relay.uri(), "--param"])
-            .arg(format!("env={env}"))
-            .output()
-            .unwrap();
-        let told: serde_json::Value = serde_json::from_slice(&get.stdout).unwrap();
-        told.pointer("/resources/0/resource/connectTimeout").cloned().unwrap_or_else(|| panic!("{told}"))
-    };
-    assert_eq!((timeout("prod"), timeout("canary")), ("1s".into(), "2s".into()));
-    relay.write("cds.yaml", &file.replace("connect_timeout: 2s", "connect_timeout: 3s"));
-    relay.wait_for("the changed variant", || timeout("canary") == "3s");
-    assert_eq!(timeout("prod"), "1s");
-    // Another variant takes the place of one: the removal of that is none of the name.
-    relay.write(
-        "cds.yaml",
-        &file
-            .replace("value: canary", "value: test")
-            .replace("{key: env, value: prod}", "{key: env, exists: {}}"),
-    );
-    relay.wait_for("the wider variant", || timeout("canary") == "1s");
-    assert_eq!(timeout("prod"), "1s");
 }

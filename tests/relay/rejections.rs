@@ -1,82 +1,17 @@
 //! Rejections (NACKs), as operators see them: which clients reject what, and why.
 
 use deltafan::proto::status::ClientStatusRequest;
-use deltafan::proto::{DiscoveryRequest, Status};
-use deltafan::resource::Kind;
-use deltafan_test_support::client::{CDS, Delta, SDS, Sotw, connect, unary};
-use deltafan_test_support::origin::{OriginStream, changes, clusters_at};
-use deltafan_test_support::process::{Process, relay_and_origin};
-use serde_json::{Value as Json, json};
+
+use crate::prelude::*;
 
 const CSDS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
-
-fn states(relay: &Process) -> Json {
-    relay.admin_json("/clients")["states"].clone()
-}
-
-/// Envoy and gRPC go on with the nonce that they rejected when they ask for something else.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_asks_for_more_has_not_accepted_what_it_rejected() {
-    let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Sotw::asking(&connect(&relay.uri()).await, "envoy", CDS, &["a"]).await;
-    upstream.answer(&clusters_at("1", &["a"])).await;
-    let told = client.response().await;
-    let answer = |names: &[&str], error_detail| DiscoveryRequest {
-        type_url: CDS.to_owned(),
-        response_nonce: told.nonce.clone(),
-        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
-        error_detail,
-        ..DiscoveryRequest::default()
-    };
-    client.send(answer(&["a"], Some(Status { code: 13, message: "no".to_owned() }))).await;
-    // One that asks for nothing else, and one that does.
-    client.send(answer(&["a"], None)).await;
-    client.send(answer(&["a", "b"], None)).await;
-    upstream.expect_request().await;
-    assert_eq!(states(&relay), json!({"rejected": 1}));
-    assert_eq!(relay.metric("deltafan_requests_total{type=\"cds\",transport=\"sotw\",result=\"ack\""), 0.0);
-}
-
-/// A slow client is sent the next change without an answer to the one before, and rejects that later.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rejection_that_comes_late_is_one() {
-    let (relay, _origin, mut upstream) = relay_and_origin("  ack_timeout: 100ms\n").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    let mut told = Vec::new();
-    for (version, name) in [("1", "a"), ("2", "b"), ("3", "c")] {
-        upstream.deliver(&clusters_at(version, &[name])).await;
-        told.push(client.response().await);
-        if version == "1" {
-            client.ack(&told[0]).await;
-        }
-    }
-    client.nack_saying(&told[1], "b is bad").await;
-    client.ack(&told[2]).await;
-    let acks = "deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"";
-    relay.wait_for("the answers", || relay.metric(acks) == 2.0);
-    assert_eq!(states(&relay), json!({"rejected": 1}));
-    let cds = &relay.admin_json("/clients")["clients"][0]["types"][0];
-    assert_eq!((&cds["acked"]["version"], &cds["rejected"]["version"]), (&json!("3"), &json!("2")));
-    let nack = &relay.admin_json("/nacks")["nacks"][0];
-    assert_eq!((&nack["version"], &nack["text"]), (&json!("2"), &json!("b is bad")));
-    assert_eq!(nack["changed"], json!(["b"]));
-    assert_eq!(
-        relay.wait_for_message("1 client rejects cds 2 (NACK); node and text are of the first").len(),
-        1
-    );
-    // The second time it is no news.
-    client.nack_saying(&told[1], "b is bad").await;
-    relay.wait_for("its answer", || relay.metric(&acks.replace("ack", "stale")) == 1.0);
-    assert_eq!(relay.admin_json("/nacks")["nacks"][0]["count"], 1);
-}
 
 /// A client may come back for what it rejected, time and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reconnects_is_one() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     for round in 0..5 {
-        let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
+        let mut client = relay.client("envoy", &["*"]).await;
         if round == 0 {
             upstream.answer(&clusters_at("17", &["a"])).await;
         }

@@ -1,15 +1,11 @@
 //! The configuration of the real binary, changed while it runs.
 
-use deltafan_test_support::client::{CDS, Delta, SDS, Sotw, connect, names, subscription};
-use deltafan_test_support::http1::Http1;
-use deltafan_test_support::process::{Process, clusters, program, relay};
-use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
-use tonic::Code;
+
+use deltafan_test_support::process::run;
+
+use crate::prelude::*;
 
 fn applied(relay: &Process, times: f64) {
     relay.wait_for("a reload", || relay.reloads("applied") >= times);
@@ -18,14 +14,13 @@ fn applied(relay: &Process, times: f64) {
 
 /// Output of `deltafan check` about the file as it is.
 fn check(relay: &Process) -> Vec<String> {
-    let mut command = Command::new(program());
-    let checked = command.args(["check", "--config"]).arg(relay.config()).output().unwrap();
-    assert_eq!(checked.status.code(), Some(78));
-    String::from_utf8(checked.stderr).unwrap().lines().map(str::to_owned).collect()
+    let checked = run(&["check", "--config", relay.config().to_str().unwrap()]);
+    assert_eq!(checked.code, Some(78));
+    checked.stderr.lines().map(str::to_owned).collect()
 }
 
 async fn subscribed(relay: &Process, names: &[&str]) -> Delta {
-    Delta::asking(&connect(&relay.uri()).await, "client", CDS, names).await
+    relay.client("client", names).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,34 +238,4 @@ async fn loopback_is_trusted_with_secrets_unless_a_proxy_may_be_there() {
     assert_eq!(open.end().await.code(), Code::Unavailable, "what it may have has changed");
     assert_eq!(subscribed().await.end().await.code(), Code::PermissionDenied);
     assert_eq!(relay.metric("deltafan_config_restart_pending"), 0.0);
-}
-
-/// How often a second a relay wakes up that has nothing to do, while `write` is called a thousand times a second.
-fn wakes_during(relay: &Process, mut write: impl FnMut()) -> f64 {
-    let (start, before) = (Instant::now(), relay.waits());
-    while start.elapsed() < Duration::from_secs(2) {
-        write();
-        thread::sleep(Duration::from_millis(1));
-    }
-    (relay.waits() - before) as f64 / start.elapsed().as_secs_f64()
-}
-
-/// The folders of the configuration, of the resources and of the certificates may be home to other programs.
-#[test]
-fn a_busy_log_beside_its_files_hardly_wakes_a_relay() {
-    let relay = relay("");
-    for folder in [relay.config().parent().unwrap().to_owned(), relay.resources()] {
-        let path = folder.join("other.log");
-        let open = || File::options().create(true).append(true).open(&path).unwrap();
-        let mut log = open();
-        let appending = wakes_during(&relay, || log.write_all(b"line\n").unwrap());
-        let reopening = wakes_during(&relay, || open().write_all(b"line\n").unwrap());
-        println!("{appending:.0} and {reopening:.0} wake-ups a second for {}", path.display());
-        // Events are taken in at most 50 times a second by each of the two watches. An idle relay wakes up ten times.
-        assert!(appending < 200.0, "{appending} a second for {}, kept open", path.display());
-        assert!(reopening < 200.0, "{reopening} a second for {}, opened each time", path.display());
-    }
-    // It is awake for what concerns it.
-    relay.reconfigure(&relay.config_with("  drain: 1s\n"));
-    applied(&relay, 1.0);
 }

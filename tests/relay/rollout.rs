@@ -1,16 +1,9 @@
 //! Rollout guard of the binary: a change that the canary rejects reaches no other client, until an operator or the control plane decides.
 
-use std::time::Duration;
-
-use deltafan::proto::{DeltaDiscoveryResponse, Status};
-use deltafan::resource::Kind;
-use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
-use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{OriginStream, changes, clusters_at};
-use deltafan_test_support::process::{Process, clusters, relay_and_origin};
-use serde_json::{Value as Json, json};
+use deltafan::proto::Status;
 
 use crate::admin_commands::found;
+use crate::prelude::*;
 
 const GUARD: &str =
     "rollout: {types: [cds], share: 0%, window: 1s}\nsnapshot: {path: ./snapshot}\nrest: {hold: 10ms}\n";
@@ -24,9 +17,7 @@ fn has(response: &DeltaDiscoveryResponse, version: &str) -> bool {
 }
 
 fn rollout(relay: &Process) -> Json {
-    let (status, text) = relay.admin_get("/rollout");
-    assert_eq!(status, 200, "{text}");
-    serde_json::from_str::<Json>(&text).unwrap()[0].clone()
+    relay.admin_json("/rollout")[0].take()
 }
 
 fn wait_for_phase(relay: &Process, phase: &str) -> Json {
@@ -38,27 +29,31 @@ fn wait_for_phase(relay: &Process, phase: &str) -> Json {
     found
 }
 
-async fn client(relay: &Process, id: &str) -> Delta {
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe(id, CDS, &["a"]).await;
-    client
+/// The client accepts this version, which comes next.
+async fn accepts(client: &mut Delta, version: &str) {
+    let told = client.take().await;
+    assert!(has(&told, version), "{told:?}");
+}
+
+/// The client rejects this version, which comes next.
+async fn rejects(client: &mut Delta, version: &str) {
+    let told = client.response().await;
+    assert!(has(&told, version), "{told:?}");
+    client.nack(&told).await;
 }
 
 async fn synced(relay: &Process, id: &str, version: &str) -> Delta {
-    let mut client = client(relay, id).await;
-    let told = client.response().await;
-    assert!(has(&told, version), "{id}: {told:?}");
-    client.ack(&told).await;
+    let mut client = relay.client(id, &["a"]).await;
+    accepts(&mut client, version).await;
     client
 }
 
 /// Two clients that have the first version; the first one is the canary.
 async fn canary_and_other(relay: &Process, upstream: &mut OriginStream) -> [Delta; 2] {
-    let mut canary = client(relay, "canary").await;
+    let mut canary = relay.client("canary", &["a"]).await;
     upstream.expect_request().await;
     upstream.send(&cluster("1"));
-    let told = canary.response().await;
-    canary.ack(&told).await;
+    canary.take().await;
     [canary, synced(relay, "other", "1").await]
 }
 
@@ -66,15 +61,12 @@ async fn canary_and_other(relay: &Process, upstream: &mut OriginStream) -> [Delt
 async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     let (mut relay, mut origin, mut upstream) = relay_and_origin(GUARD).await;
     let [mut canary, mut other] = canary_and_other(&relay, &mut upstream).await;
-    let mut sotw = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
-    sotw.subscribe("sotw", CDS, &["a"]).await;
+    let mut sotw = Sotw::asking(&connect(&relay.uri()).await, "sotw", CDS, &["a"]).await;
     let told = sotw.response().await;
     sotw.ack(&told, &["a"]).await;
 
     upstream.send(&cluster("2"));
-    let told = canary.response().await;
-    assert!(has(&told, "2"));
-    canary.nack(&told).await;
+    rejects(&mut canary, "2").await;
     let held = wait_for_phase(&relay, "held");
     assert_eq!((&held["canaries"], &held["group"]), (&json!(1), &Json::Null));
     assert_eq!((&held["reason"], &held["searching"]), (&json!("rejected"), &json!(false)));
@@ -106,23 +98,17 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     relay.wait_for_snapshot(Duration::from_millis(2_500));
     relay = relay.killed_and_restarted(|_| {});
     drop((canary, other, sotw, upstream));
-    let mut canary = client(&relay, "canary").await;
-    let told = canary.response().await;
-    assert!(has(&told, "1"), "{told:?}");
-    canary.ack(&told).await;
+    let mut canary = relay.client("canary", &["a"]).await;
+    accepts(&mut canary, "1").await;
     other = synced(&relay, "other", "1").await;
     let mut upstream = origin.accept().await;
     upstream.expect_request().await;
     upstream.send(&cluster("2"));
-    let told = canary.response().await;
-    assert!(has(&told, "2"));
-    canary.nack(&told).await;
+    rejects(&mut canary, "2").await;
     wait_for_phase(&relay, "held");
 
     // The canary is given back what the others have.
-    let told = canary.response().await;
-    assert!(has(&told, "1"));
-    canary.ack(&told).await;
+    accepts(&mut canary, "1").await;
     assert_eq!(relay.admin_post("/rollout/discard?group=none").0, 404);
     assert_eq!(relay.admin_post("/rollout/discard?group").0, 400, "it is not the own group");
     let shown = found(&relay, &["rollout"]).await;
@@ -133,9 +119,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     wait_for_phase(&relay, "idle");
     // The correction reaches all.
     upstream.send(&cluster("3"));
-    let told = canary.response().await;
-    assert!(has(&told, "3"));
-    canary.ack(&told).await;
+    accepts(&mut canary, "3").await;
     assert!(has(&other.response().await, "3"));
     wait_for_phase(&relay, "idle");
     assert_eq!(relay.admin_post("/rollout/release").0, 404);
@@ -175,8 +159,7 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
     let gone = || changes(Kind::Cluster, "2", &[], &names);
     let brake = "rollout: {types: [cds], window: 0s, max_removed: 40%}\nsnapshot: {path: ./snapshot}\n";
     let (mut relay, mut origin, mut upstream) = relay_and_origin(brake).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["*"]).await;
+    let mut client = relay.client("envoy", &["*"]).await;
     upstream.expect_request().await;
     upstream.send(&all());
     let told = client.response().await;
@@ -194,8 +177,7 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
     );
     relay = relay.killed_and_restarted(|_| {});
     drop((client, upstream));
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["*"]).await;
+    let mut client = relay.client("envoy", &["*"]).await;
     assert_eq!(client.response().await.resources.len(), names.len(), "from the snapshot");
     let mut upstream = origin.accept().await;
     upstream.expect_request().await;
@@ -212,7 +194,7 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
 async fn an_order_is_followed_at_once_with_a_directory_too() {
     let guard = "rollout: {types: [cds], share: 0%, window: 1s}\n";
     let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], guard);
-    let mut canary = Delta::asking(&connect(&relay.uri()).await, "canary", CDS, &["*"]).await;
+    let mut canary = relay.client("canary", &["*"]).await;
     canary.take().await;
     assert_eq!(relay.admin_post("/rollout/hold").0, 200);
     relay.write("clusters.yaml", &clusters(["a", "b"]));
@@ -235,9 +217,7 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
     upstream.send(&cluster("2"));
     let told = canary.response().await;
     canary.ack(&told).await;
-    let told = other.response().await;
-    assert!(has(&told, "2"));
-    other.ack(&told).await;
+    accepts(&mut other, "2").await;
     wait_for_phase(&relay, "idle");
 
     for (query, status, text) in [
@@ -258,9 +238,7 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
         assert_eq!((status, text.trim()), (200, r#"{"groups":[null],"restored":1}"#), "{order}");
     }
     for client in [&mut canary, &mut other] {
-        let told = client.response().await;
-        assert!(has(&told, "1"), "{told:?}");
-        client.ack(&told).await;
+        accepts(client, "1").await;
     }
     relay.wait_for_message("an operator gave the rollout guard an order");
     let (status, text) = relay.admin_post("/rollout/hold?type=cds");
@@ -294,9 +272,7 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
         "the fleet was never sent it: {text}"
     );
     assert_eq!(relay.admin_post("/rollout/release?type=cds").0, 200);
-    let told = canary.response().await;
-    assert!(has(&told, "3"));
-    canary.ack(&told).await;
+    accepts(&mut canary, "3").await;
     assert!(has(&other.response().await, "3"));
     assert_eq!(wait_for_phase(&relay, "idle")["orders"], json!([]));
 }
@@ -314,7 +290,7 @@ fn assert_report(error: Option<&Status>, version: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_13_a_control_plane_is_told_once_of_what_is_held_and_again_on_a_new_stream() {
     let (relay, mut origin, mut upstream) = relay_and_origin(REPORTING).await;
-    let mut canary = client(&relay, "canary").await;
+    let mut canary = relay.client("canary", &["a"]).await;
     upstream.expect_request().await;
     for version in ["1", "2"] {
         upstream.send(&cluster(version));
@@ -334,18 +310,7 @@ async fn r_relay_13_a_control_plane_is_told_once_of_what_is_held_and_again_on_a_
     assert_eq!(upstream.expect_request().await.error_detail, None);
     upstream.send(&DeltaDiscoveryResponse { nonce: "again".to_owned(), ..cluster("2") });
     upstream.expect_ack("again").await;
-    let report = upstream.expect_request().await;
-    assert_eq!(report.response_nonce, "again");
-    assert_report(report.error_detail.as_ref(), "2");
+    assert_report(upstream.expect_request().await.error_detail.as_ref(), "2");
     assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 2.0);
     assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"nack_sent\"}"), 0.0);
-    // Given up here, it is not spoken of any more.
-    assert_eq!(relay.admin_post("/rollout/discard").0, 200);
-    wait_for_phase(&relay, "idle");
-    drop(upstream);
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
-    upstream.send(&cluster("2"));
-    upstream.expect_ack("2").await;
-    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
 }

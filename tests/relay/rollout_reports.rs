@@ -1,16 +1,11 @@
 //! Reports of the binary while a change is held, and after a mass removal: CLI, page's JSON, CSDS and metrics agree.
 
-use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::proto::status::{ClientResourceStatus, ClientStatusRequest, ConfigStatus};
-use deltafan_test_support::client::{CDS, Delta, connect};
-use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::clusters_at;
-use deltafan_test_support::process::{Process, clusters, relay_and_origin};
-use serde_json::{Value as Json, json};
 
 use super::admin_commands::ask;
 use super::client_status::{admin, fetch};
 use super::status;
+use crate::prelude::*;
 
 fn clients(relay: &Process, state: &str) -> f64 {
     relay.metric(&format!("deltafan_clients{{type=\"cds\",state=\"{state}\"}}"))
@@ -28,10 +23,10 @@ fn versions(relay: &Process) -> Vec<[Json; 2]> {
 async fn while_a_change_is_held_every_report_says_who_runs_what() {
     let guard = "rollout: {types: [cds], share: 0%, window: 1s}\nrest: {hold: 1h}\n";
     let (relay, _origin, mut upstream) = relay_and_origin(guard).await;
-    let mut canary = Delta::asking(&connect(&relay.uri()).await, "canary", CDS, &["a"]).await;
+    let mut canary = relay.client("canary", &["a"]).await;
     upstream.answer(&clusters_at("1", &["a"])).await;
     canary.take().await;
-    let mut other = Delta::asking(&connect(&relay.uri()).await, "other", CDS, &["a"]).await;
+    let mut other = relay.client("other", &["a"]).await;
     other.take().await;
     let mut poll = Http1::connect(relay.listener);
     let ask_for = |version: &str| {
@@ -86,7 +81,7 @@ async fn a_mass_removal_is_told_by_log_status_and_metric() {
     let names: Vec<String> = (0..12).map(|at| format!("c{at}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
+    let mut client = relay.client("envoy", &["*"]).await;
     upstream.answer(&clusters_at("1", &names)).await;
     client.take().await;
     let removed_resources = names[..7].iter().map(ToString::to_string).collect();

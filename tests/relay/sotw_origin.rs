@@ -1,41 +1,14 @@
 //! Control planes that speak state of the world, over real sockets.
 
-use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::collections::HashMap;
 
-use bytes::Bytes;
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryResponse};
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, MOMENT, connect, names, subscription, versions};
-use deltafan_test_support::origin::{
-    Origin, SotwOriginStream, clusters_at, named_any, state, timed, wrapped,
-};
-use deltafan_test_support::process::Process;
+use deltafan::proto::DiscoveryResponse;
+use deltafan_test_support::origin::{SotwOriginStream, named_any, state, timed, wrapped};
 
-use crate::groups::{self, BORROWED};
+use crate::prelude::*;
 
 fn cds() -> TypeUrl {
     Kind::Cluster.into()
-}
-
-/// A relay of a control plane of which it is known that it speaks state of the world.
-async fn relay_and_sotw_origin() -> (Process, Origin, SotwOriginStream) {
-    let mut origin = Origin::start().await;
-    origin.implement(false, true);
-    let relay = Process::behind_server(&origin.uri(), "protocol: sotw", "");
-    let upstream = origin.accept_sotw().await;
-    (relay, origin, upstream)
-}
-
-/// A client of all clusters.
-async fn client(relay: &Process, held: &HashMap<String, String>) -> Delta {
-    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    let request = DeltaDiscoveryRequest {
-        initial_resource_versions: held.clone(),
-        ..subscription("client", CDS, &["*"])
-    };
-    stream.send(request).await;
-    stream
 }
 
 /// Takes responses until so many resources came; returns their versions.
@@ -54,7 +27,7 @@ async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_b
     let mut origin = Origin::start().await;
     origin.implement(false, true);
     let relay = Process::behind(&origin.uri(), "");
-    let mut client = client(&relay, &HashMap::new()).await;
+    let mut client = relay.client("client", &["*"]).await;
     let mut upstream = origin.accept_sotw().await;
     upstream.answer(&state(&cds(), "1", &[("a", "1"), ("b", "1")])).await;
     take(&mut client, 2).await;
@@ -108,7 +81,7 @@ async fn an_origin_that_resets_each_delta_stream_is_asked_by_state_of_the_world(
     // It is ready with nothing asked.
     let relay = Process::behind(&origin.uri(), "");
     let mut upstream = origin.accept_sotw().await;
-    let mut client = client(&relay, &HashMap::new()).await;
+    let mut client = relay.client("client", &["*"]).await;
     offer(&mut upstream).await;
     take(&mut client, 2).await;
     // Delta is tried once more, and state of the world is asked again.
@@ -131,25 +104,6 @@ async fn an_origin_that_resets_each_delta_stream_is_asked_by_state_of_the_world(
     assert_eq!(warnings(&relay, ""), 0, "after the one above");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_origin_that_resets_a_delta_stream_once_is_asked_by_delta() {
-    let mut origin = Origin::start().await;
-    origin.implement(true, true);
-    origin.reset_delta(true);
-    let relay = Process::behind(&origin.uri(), "");
-    let mut upstream = origin.accept_sotw().await;
-    origin.reset_delta(false);
-    let mut client = client(&relay, &HashMap::new()).await;
-    offer(&mut upstream).await;
-    take(&mut client, 2).await;
-    let mut upstream = origin.accept_asked().await;
-    upstream.send(&clusters_at("1", &["c"]));
-    upstream.expect_ack("1").await;
-    assert_eq!(names(&client.response().await), ["c"]);
-    relay.wait_for("delta", || (protocol(&relay, "delta"), protocol(&relay, "sotw")) == (1.0, 0.0));
-    assert_eq!(warnings(&relay, ""), 0);
-}
-
 /// The second stream, for a type that is wanted by name too, finds it out as well as the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn that_an_origin_lacks_delta_is_warned_of_once() {
@@ -157,10 +111,10 @@ async fn that_an_origin_lacks_delta_is_warned_of_once() {
     origin.implement(false, true);
     let relay = Process::behind(&origin.uri(), "");
     let mut upstream = origin.accept_sotw().await;
-    let mut client = client(&relay, &HashMap::new()).await;
+    let mut client = relay.client("client", &["*"]).await;
     answer(&mut upstream).await;
     take(&mut client, 2).await;
-    let _by_name = Delta::asking(&connect(&relay.uri()).await, "by-name", CDS, &["a"]).await;
+    let _by_name = relay.client("by-name", &["a"]).await;
     let second = origin.accept_sotw().await;
     let mut streams = vec![upstream, second];
     for _ in 0..8 {
@@ -175,27 +129,13 @@ async fn that_an_origin_lacks_delta_is_warned_of_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_is_asked_by_state_of_the_world_is_warned_of() {
-    let (relay, mut origin, upstream) = relay_and_sotw_origin().await;
-    origin.set_relay(true);
-    upstream.close();
-    let mut client = client(&relay, &HashMap::new()).await;
-    let mut upstream = origin.accept_sotw().await;
-    upstream.answer(&state(&cds(), "1", &[("a", "1")])).await;
-    take(&mut client, 1).await;
-    relay.wait_for("a warning", || {
-        relay
-            .events()
-            .iter()
-            .any(|event| event["message"].as_str().unwrap_or_default().starts_with("the server is a relay"))
-    });
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
     const TTL: Duration = Duration::from_secs(2);
-    let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
-    let mut client = client(&relay, &HashMap::new()).await;
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let relay = Process::behind_keys(&origin.uri(), "protocol: sotw", "", "");
+    let mut upstream = origin.accept_sotw().await;
+    let mut client = relay.client("client", &["*"]).await;
     upstream.expect_request().await;
     let any = |with: Bytes| DiscoveryResponse { resources: vec![with], ..state(&cds(), "1", &[]) };
     let mut world = any(wrapped(&timed(&cds(), "t", "", Some(b"\x0a\x01t"), TTL)));
@@ -218,47 +158,4 @@ async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
         client.ack(&update).await;
     };
     assert_eq!(gone, ["t"]);
-}
-
-/// Each group finds out by itself that the origin does not implement delta; that is logged once.
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_02_groups_ask_by_state_of_the_world_each_as_its_own_node() {
-    let mut origin = Origin::start().await;
-    origin.implement(false, true);
-    let relay = Process::behind(&origin.uri(), BORROWED);
-    let mut clients = Vec::new();
-    let mut peers = BTreeSet::new();
-    for (id, shown) in [("odd-1", "odd-1"), ("red-1", "fleet-red"), ("blue-1", "fleet-blue")] {
-        let mut client = groups::client(&relay, id).await;
-        let (mut upstream, request) = loop {
-            let mut upstream = origin.accept_sotw().await;
-            // Nothing is asked for on the stream of the relay's own group.
-            let request = tokio::time::timeout(MOMENT, upstream.next_request()).await;
-            if let Ok(Some(request)) = request {
-                break (upstream, request);
-            }
-        };
-        assert_eq!(request.node.expect("a node").id, shown);
-        upstream.deliver(&state(&cds(), "1", &[("a", shown), ("b", "1")])).await;
-        take(&mut client, 2).await;
-        peers.insert(upstream.peer());
-        clients.push((client, upstream));
-    }
-    assert_eq!(peers.len(), 1, "all streams are on one connection");
-    for turn in 0..clients.len() {
-        let upstream = &mut clients[turn].1;
-        upstream.deliver(&state(&cds(), "2", &[("a", "changed"), ("b", "1")])).await;
-        let update = clients[turn].0.response().await;
-        assert_eq!(names(&update), ["a"]);
-        clients[turn].0.ack(&update).await;
-        for (other, (client, _)) in clients.iter_mut().enumerate() {
-            if other != turn {
-                client.silence().await;
-            }
-        }
-    }
-    let said = relay.events().into_iter().filter(|event| {
-        event["message"].as_str().is_some_and(|text| text.contains("using state of the world"))
-    });
-    assert_eq!(said.count(), 1, "logged once for all groups");
 }

@@ -2,15 +2,11 @@
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
-use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, LDS, connect, names, node, subscription, unary,
-};
-use deltafan_test_support::origin::clusters_at;
-use deltafan_test_support::process::{Process, clusters, http1, relay, relay_and_origin};
-use serde_json::{Value as Json, json};
+use deltafan_test_support::client::LDS;
+use deltafan_test_support::process::http1;
 
 use super::admin_commands::{admin_options, ask, run};
+use crate::prelude::*;
 
 /// Waits until a check has a state, and returns the exit status and the check.
 pub(crate) async fn wait_for(relay: &Process, check: &str, state: &str) -> (Option<i32>, Json) {
@@ -32,7 +28,7 @@ pub(crate) async fn wait_for(relay: &Process, check: &str, state: &str) -> (Opti
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_says_whether_all_is_well_and_what_is_not() {
     let (relay, origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let mut client = relay.client("client", &["*"]).await;
     upstream.answer(&clusters_at("17", &["a"])).await;
     client.take().await;
     relay.wait_for("the ACK", || relay.metric("deltafan_clients{type=\"cds\",state=\"synced\"}") == 1.0);
@@ -84,7 +80,7 @@ async fn a_status_says_whether_all_is_well_and_what_is_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_was_refused_is_a_fault_until_a_usable_one_comes() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let mut client = relay.client("client", &["*"]).await;
     upstream.answer(&clusters_at("17", &["a"])).await;
     client.take().await;
     assert_eq!(wait_for(&relay, "control plane", "ok").await.0, Some(0));
@@ -124,12 +120,8 @@ async fn clients_that_are_refused_are_named_in_the_log_and_nothing_is_well_meanw
     let request = DiscoveryRequest { node: Some(node("bad-2")), ..DiscoveryRequest::default() };
     assert!(unary(&channel, FETCH_CLUSTERS, request).await.is_err());
     denied("bad-2");
-    let body = r#"{"node": {"id": "bad-3"}}"#;
-    let length = body.len();
-    let poll = format!(
-        "POST /v3/discovery:clusters HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    assert_eq!(http1(relay.listener, &poll).0, 403);
+    let poll = Http1::connect(relay.listener).poll("clusters", r#"{"node": {"id": "bad-3"}}"#);
+    assert_eq!(poll.status, 403);
     denied("bad-3");
     let (code, refusals) = wait_for(&relay, "refusals", "FAULT").await;
     assert_eq!((code, &refusals["figures"]["denied"]), (Some(3), &json!({"node_id": 3.0})));

@@ -1,16 +1,8 @@
 //! OpenTelemetry traces of changes, at a scripted collector.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::PATIENCE;
 use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect, node};
 use deltafan_test_support::front::{Front, Shown};
-use deltafan_test_support::origin::{Origin, OriginStream, changes, response, timed};
-use deltafan_test_support::process::Process;
+use deltafan_test_support::origin::timed;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -24,6 +16,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
+
+use crate::prelude::*;
 
 /// Collector that hands spans to the test, each with the name of its service.
 struct Collector {
@@ -74,6 +68,11 @@ impl Trace {
         attributes(&self.root.attributes).remove(key).unwrap_or_else(|| panic!("no {key}: {:?}", self.root))
     }
 
+    /// Version of the change, and how its trace ended.
+    fn end(&self) -> [String; 2] {
+        ["version", "end"].map(|key| self.attribute(&format!("deltafan.{key}")))
+    }
+
     fn numbers(&self) -> [String; 4] {
         ["", ".sent", ".accepted", ".rejected"].map(|of| self.attribute(&format!("deltafan.clients{of}")))
     }
@@ -107,26 +106,22 @@ impl Collector {
     }
 }
 
-/// A relay that sends traces to this collector, and its stream to the control plane.
-async fn traced(collector: &str, further: &[(&str, &str)]) -> (Process, Origin, OriginStream) {
-    traced_with("", collector, further).await
-}
-
-/// Like [`traced`], with these lines of configuration.
-async fn traced_with(
-    config: &'static str,
-    collector: &str,
-    further: &[(&str, &str)],
-) -> (Process, Origin, OriginStream) {
+/// A relay that sends traces to this collector, with further lines of configuration and variables, and its stream to the control plane.
+async fn traced(config: &str, collector: &str, further: &[(&str, &str)]) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
-    let uri = origin.uri();
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
     let variables = variables.iter().chain(further);
-    let variables: Vec<(String, String)> =
-        variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let relay = Process::behind_in_environment(&uri, config, variables);
+    let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let relay = Process::unready_in_environment(&origin.uri(), config, variables).when_ready();
     let stream = origin.accept().await;
     (relay, origin, stream)
+}
+
+/// A client of all clusters of a relay that has asked for them.
+async fn client_of(relay: &Process, upstream: &mut OriginStream) -> Delta {
+    let client = relay.client("client", &["*"]).await;
+    upstream.expect_request().await;
+    client
 }
 
 /// Sends clusters by name and version, and removals, and waits for the ACK.
@@ -141,12 +136,8 @@ async fn send(upstream: &mut OriginStream, version: &str, clusters: &[(&str, &st
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_one_trace_from_its_arrival_to_the_last_ack() {
     let mut collector = Collector::start().await;
-    let (relay, _origin, mut upstream) = traced(&collector.uri, &[("OTEL_SERVICE_NAME", "edge")]).await;
-    let mut clients = Vec::new();
-    for node in ["one", "other"] {
-        let client = Delta::asking(&connect(&relay.uri()).await, node, CDS, &["*"]).await;
-        clients.push(client);
-    }
+    let (relay, _origin, mut upstream) = traced("", &collector.uri, &[("OTEL_SERVICE_NAME", "edge")]).await;
+    let mut clients = [relay.client("one", &["*"]).await, relay.client("other", &["*"]).await];
     upstream.expect_request().await;
     send(&mut upstream, "1", &[("a", "1"), ("c", "1")], &[]).await;
     for client in &mut clients {
@@ -182,9 +173,8 @@ async fn a_change_is_one_trace_from_its_arrival_to_the_last_ack() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_another_one_overtakes_says_so() {
     let mut collector = Collector::start().await;
-    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    upstream.expect_request().await;
+    let (relay, _origin, mut upstream) = traced("", &collector.uri, &[]).await;
+    let mut client = client_of(&relay, &mut upstream).await;
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
     client.take().await;
     assert_eq!(collector.trace().await.service, "deltafan");
@@ -193,28 +183,21 @@ async fn a_change_that_another_one_overtakes_says_so() {
     let told = client.response().await;
     send(&mut upstream, "3", &[("a", "3")], &[]).await;
     let overtaken = collector.trace().await;
-    assert_eq!(
-        ["version", "end"].map(|key| overtaken.attribute(&format!("deltafan.{key}"))),
-        ["2", "overtaken"]
-    );
+    assert_eq!(overtaken.end(), ["2", "overtaken"]);
     assert_eq!(overtaken.numbers(), ["1", "1", "0", "0"]);
     client.ack(&told).await;
     let told = client.response().await;
     client.nack(&told).await;
     let rejected = collector.trace().await;
-    assert_eq!(
-        ["version", "end"].map(|key| rejected.attribute(&format!("deltafan.{key}"))),
-        ["3", "complete"]
-    );
+    assert_eq!(rejected.end(), ["3", "complete"]);
     assert_eq!(rejected.numbers(), ["1", "1", "0", "1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_is_told_once_and_holds_up_nothing() {
     let (relay, _origin, mut upstream) =
-        traced("http://127.0.0.1:1", &[("OTEL_EXPORTER_OTLP_TIMEOUT", "100")]).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    upstream.expect_request().await;
+        traced("", "http://127.0.0.1:1", &[("OTEL_EXPORTER_OTLP_TIMEOUT", "100")]).await;
+    let mut client = client_of(&relay, &mut upstream).await;
     let failed = || relay.metric("deltafan_trace_spans_total{result=\"failed\"}");
     for version in ["1", "2", "3"] {
         send(&mut upstream, version, &[("a", version)], &[]).await;
@@ -222,19 +205,12 @@ async fn a_collector_that_is_away_is_told_once_and_holds_up_nothing() {
         let before = failed();
         relay.wait_for("a failed export", || failed() > before);
     }
-    let message =
-        "the OpenTelemetry collector does not take traces, which are lost; clients are served as before";
-    assert_eq!(relay.wait_for_message(message).len(), 1);
-    assert_eq!(relay.said(message).len(), 0, "with a limit");
+    assert_eq!(relay.wait_for_message(LOST).len(), 1);
+    assert_eq!(relay.said(LOST).len(), 0, "with a limit");
 }
 
-/// Waits for the only line that says why the collector does not take traces.
-fn why_not(relay: &Process) -> String {
-    let message =
-        "the OpenTelemetry collector does not take traces, which are lost; clients are served as before";
-    let said = relay.wait_for_message(message);
-    said[0]["error"].as_str().unwrap().to_owned()
-}
+const LOST: &str =
+    "the OpenTelemetry collector does not take traces, which are lost; clients are served as before";
 
 /// A collector over TLS that asks for a certificate is sent traces; one that cannot be trusted is named with the remedy, also after its
 /// certificates changed.
@@ -257,15 +233,14 @@ async fn a_collector_is_reached_over_tls() {
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &key),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
     ];
-    let (relay, _origin, mut upstream) = traced(&front.uri("localhost"), &environment).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    upstream.expect_request().await;
+    let (relay, _origin, mut upstream) = traced("", &front.uri("localhost"), &environment).await;
+    let mut client = client_of(&relay, &mut upstream).await;
     let mut change = async |version: &str| {
         send(&mut upstream, version, &[("a", version)], &[]).await;
         client.take().await;
     };
     change("1").await;
-    let why = why_not(&relay);
+    let why = relay.wait_for_message(LOST)[0]["error"].to_string();
     assert!(why.contains(&format!("leads to no trusted authority; trusted are those in {wrong}")), "{why}");
 
     put("ca.pem", &servers.pem());
@@ -275,14 +250,14 @@ async fn a_collector_is_reached_over_tls() {
         // Its end was exported after the file had changed.
         trace = collector.trace().await;
     }
-    assert_eq!(["version", "end"].map(|key| trace.attribute(&format!("deltafan.{key}"))), ["2", "complete"]);
+    assert_eq!(trace.end(), ["2", "complete"]);
 }
 
 /// A stream that was opened later, one that asks for something else, and an observer are no clients of a change.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_a_change_does_not_concern_do_not_count() {
     let mut collector = Collector::start().await;
-    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
+    let (relay, _origin, mut upstream) = traced("", &collector.uri, &[]).await;
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::asking(&channel, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
@@ -317,29 +292,22 @@ async fn clients_that_a_change_does_not_concern_do_not_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_names_the_rule_of_its_node_group() {
+async fn what_is_left_is_exported_at_the_end_with_the_rule_of_its_group() {
     let mut collector = Collector::start().await;
-    let groups = "groups: {rules: [{name: edge, match: {node.id: \"edge-.*\"}, node: {id: edge}}]}\n";
-    let (relay, mut origin, _own) = traced_with(groups, &collector.uri, &[]).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "edge-1", CDS, &["*"]).await;
+    let keys =
+        "  drain: 1s\ngroups: {rules: [{name: edge, match: {node.id: \"edge-.*\"}, node: {id: edge}}]}\n";
+    let seldom = [("OTEL_BSP_SCHEDULE_DELAY", "600000")];
+    let (mut relay, mut origin, _own) = traced(keys, &collector.uri, &seldom).await;
+    let mut client = relay.client("edge-1", &["*"]).await;
     let mut upstream = origin.accept_asked().await;
-    send(&mut upstream, "1", &[("a", "1")], &[]).await;
-    client.take().await;
-    assert_eq!(collector.trace().await.attribute("deltafan.group"), "edge");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_is_exported_at_the_end() {
-    let mut collector = Collector::start().await;
-    let (mut relay, _origin, mut upstream) =
-        traced_with("  drain: 1s\n", &collector.uri, &[("OTEL_BSP_SCHEDULE_DELAY", "600000")]).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    upstream.expect_request().await;
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
     client.response().await;
     relay.terminate();
     let trace = collector.trace().await;
-    assert_eq!(["version", "end"].map(|key| trace.attribute(&format!("deltafan.{key}"))), ["1", "stopped"]);
+    assert_eq!(
+        (trace.end(), trace.attribute("deltafan.group").as_str()),
+        (["1", "stopped"].map(str::to_owned), "edge")
+    );
     assert_eq!(relay.wait().code(), Some(0));
 }
 
@@ -347,9 +315,8 @@ async fn what_is_left_is_exported_at_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_without_changes_is_no_trace() {
     let mut collector = Collector::start().await;
-    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
-    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    upstream.expect_request().await;
+    let (relay, _origin, mut upstream) = traced("", &collector.uri, &[]).await;
+    let mut client = client_of(&relay, &mut upstream).await;
     send(&mut upstream, "1", &[], &[]).await;
     client.take().await;
     let cds: TypeUrl = Kind::Cluster.into();
@@ -371,7 +338,7 @@ async fn a_response_without_changes_is_no_trace() {
 async fn changes_that_are_not_followed_are_counted() {
     let mut collector = Collector::start().await;
     let (relay, _origin, mut upstream) =
-        traced(&collector.uri, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
+        traced("", &collector.uri, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
     send_to_one(&relay, &mut upstream, 1).await;
     let count = |relay: &Process, result: &str| {
         relay.metric(&format!("deltafan_traces_total{{result=\"{result}\"}}"))
@@ -379,15 +346,14 @@ async fn changes_that_are_not_followed_are_counted() {
     relay.wait_for("the sampler", || count(&relay, "unsampled") == 1.0);
     assert!(collector.spans.try_recv().is_err());
 
-    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
+    let (relay, _origin, mut upstream) = traced("", &collector.uri, &[]).await;
     let _client = send_to_one(&relay, &mut upstream, 70).await;
     relay.wait_for("more changes than are followed", || count(&relay, "dropped") == 6.0);
 }
 
 /// Sends so many changes to a client that answers none.
 async fn send_to_one(relay: &Process, upstream: &mut OriginStream, changes: usize) -> Delta {
-    let client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
-    upstream.expect_request().await;
+    let client = client_of(relay, upstream).await;
     for change in 0..changes {
         let name = change.to_string();
         send(upstream, &name, &[(&name, "1")], &[]).await;

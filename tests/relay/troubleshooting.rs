@@ -1,13 +1,10 @@
 //! Commands of docs/troubleshooting.md, which print what that page says.
 
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Status};
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, Delta, connect};
-use deltafan_test_support::origin::{resource, response};
-use deltafan_test_support::process::relay_and_origin;
+use deltafan::proto::Status;
 use regex::Regex;
 
 use super::admin_commands::ask;
+use crate::prelude::*;
 
 /// Commands of a page, each with its output. A command is in a block of code, behind `$`.
 fn commands(page: &str) -> Vec<(String, String)> {

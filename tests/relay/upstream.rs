@@ -1,29 +1,24 @@
 //! The relay as a client, over real sockets, against a scripted control plane.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
-use deltafan::proto::Node;
-use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{
     Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
 };
-use deltafan_test_support::eventually;
-use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, changes, resource, response};
 use deltafan_test_support::wire::framed;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
+
+use crate::prelude::*;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -127,66 +122,6 @@ async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
     }
 }
 
-#[tokio::test]
-async fn r_relay_03_the_second_stream_is_on_the_same_connection_and_only_while_needed() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _wild = relay.client(CDS, true, &[]);
-    let mut primary = origin.accept_asked().await;
-    let named = relay.client(CDS, false, &["odcds"]);
-    let mut secondary = origin.accept().await;
-    assert_eq!(primary.peer(), secondary.peer());
-    let request = secondary.expect_request().await;
-    assert!(request.node.is_some());
-    assert_eq!(request.resource_names_subscribe, ["odcds"]);
-    deliver(&mut secondary, CDS, "s1", &[("odcds", "v1")]).await;
-    relay.holds(CDS, "odcds", "v1").await;
-    assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 0);
-
-    secondary.fail(Status::unavailable("go away"));
-    let mut secondary = origin.accept().await;
-    assert_eq!(primary.peer(), secondary.peer(), "the primary is not disturbed");
-    assert_eq!(secondary.expect_request().await.resource_names_subscribe, ["odcds"]);
-    drop(named);
-    secondary.expect_end().await;
-    assert!(primary.is_quiet_for(Duration::from_millis(50)).await);
-}
-
-/// The word of a relay holds until its next one: neither a gap in the watch nor the end of it is one.
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_04_the_word_of_a_relay_on_its_own_control_plane_is_heard() {
-    let mut origin = Origin::start().await;
-    origin.set_relay(true);
-    origin.says(false).await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let is_cut_off = async |expected: bool| {
-        eventually("word of the origin", async || relay.state.borrow().origin_is_cut_off == expected).await;
-    };
-    let stream = origin.accept_asked().await;
-    send(&stream, CDS, "1", &[("a", "1")]);
-    is_cut_off(true).await;
-    origin.says(true).await;
-    is_cut_off(false).await;
-    origin.says(false).await;
-    is_cut_off(true).await;
-    origin.says_no_more().await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(relay.state.borrow().origin_is_cut_off, "the end of a watch is no word");
-    origin.says(true).await;
-    // The watch begins again after 5 s.
-    is_cut_off(false).await;
-
-    origin.says(false).await;
-    is_cut_off(true).await;
-    // A proxy may lead a later stream of the connection to a server that is no relay.
-    origin.set_relay(false);
-    let _named = relay.client(CDS, false, &["a"]);
-    let secondary = origin.accept_asked().await;
-    send(&secondary, CDS, "2", &[("a", "1")]);
-    is_cut_off(false).await;
-}
-
 /// A refused connection costs the control plane nothing. One that is accepted and then reset may be
 /// of a control plane under load.
 #[tokio::test]
@@ -251,13 +186,11 @@ async fn r_up_09_a_connection_that_went_dead_is_noticed() {
 #[tokio::test]
 async fn r_up_23_a_large_response_is_taken() {
     let (_origin, relay, _client, mut stream) = asked().await;
-    let type_url = TypeUrl::from(CDS);
-    let mut large = response(&type_url, "large");
-    let body = vec![b'x'; 10 << 10];
-    large.resources = (0..1024).map(|n| resource(&type_url, &format!("c{n}"), "v", &body)).collect();
-    stream.send(&large);
-    stream.expect_ack("large").await;
-    assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 1024);
+    let large = resource(&CDS.into(), "c", "v", &vec![b'x'; 10 << 20]);
+    stream
+        .deliver(&DeltaDiscoveryResponse { resources: vec![large], ..response(&CDS.into(), "large") })
+        .await;
+    relay.holds(CDS, "c", "v").await;
 }
 
 #[tokio::test]
@@ -349,11 +282,6 @@ async fn a_busy_primary_leaves_a_turn_to_clients() {
     );
 }
 
-/// Requests of streams to a server by h2, with the ways to answer them.
-pub(super) fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse<Bytes>)> {
-    streams_of(listener, http::Request::into_body)
-}
-
 /// Streams to a server by h2: the request of each as `read` gives it, with the way to answer.
 fn streams_of<T: Send + 'static>(
     listener: TcpListener,
@@ -374,7 +302,7 @@ fn streams_of<T: Send + 'static>(
     told
 }
 
-pub(super) fn head(status: u16, content: &str) -> http::Response<()> {
+fn head(status: u16, content: &str) -> http::Response<()> {
     let head = http::Response::builder().status(status).header("content-type", content);
     head.body(()).expect("good headers")
 }
@@ -384,45 +312,41 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let relay = Relay::start(&format!("http://{}", listener.local_addr().expect("it is bound")));
     let _client = relay.client(CDS, true, &[]);
-    let mut streams = streams(listener);
+    let mut streams = streams_of(listener, http::Request::into_body);
     let mut next =
         async || timeout(PATIENCE, streams.recv()).await.expect("a stream in time").expect("a server");
-    let says = async |text: &str| {
-        let says = || relay.state.borrow().last_error.as_deref().is_some_and(|error| error.contains(text));
-        eventually(text, async || says()).await;
-    };
-
-    // A gateway in front of a control plane that is away.
-    let (_requests, mut respond) = next().await;
-    let mut body = respond.send_response(head(503, "text/html"), false).expect("an open stream");
-    body.send_data(Bytes::from_static(b"<html>"), true).expect("an open stream");
-    says("UNAVAILABLE: the answer is none of gRPC: HTTP status 503, content-type `text/html`").await;
-
-    let (_requests, mut respond) = next().await;
-    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
-    let mut trailers = http::HeaderMap::new();
-    trailers.insert("grpc-status", "7".parse().expect("a value"));
-    trailers.insert("grpc-status-details-bin", "no base64!".parse().expect("a value"));
-    body.send_trailers(trailers).expect("an open stream");
-    says("PERMISSION_DENIED").await;
-
-    let (_requests, mut respond) = next().await;
-    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
-    body.send_data(Bytes::from_static(&[1, 0, 0, 0, 1, 0]), false).expect("an open stream");
-    says("INTERNAL: a message is compressed").await;
-
-    let (_requests, mut respond) = next().await;
-    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
-    body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 0]), true).expect("an open stream");
-    says("UNKNOWN: the call ended without a status").await;
-
-    let (_requests, mut respond) = next().await;
-    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
-    body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 0]), false).expect("an open stream");
-    let mut trailers = http::HeaderMap::new();
-    trailers.insert("grpc-status", "0".parse().expect("a value"));
-    body.send_trailers(trailers).expect("an open stream");
-    says("INTERNAL: the call ended within a message").await;
+    // The first is a gateway in front of a control plane that is away.
+    for (status, content, bytes, trailers, says) in [
+        (
+            503,
+            "text/html",
+            &b"<html>"[..],
+            None,
+            "UNAVAILABLE: the answer is none of gRPC: HTTP status 503, content-type `text/html`",
+        ),
+        (200, "application/grpc", b"", Some(&[("7", "no base64!")][..]), "PERMISSION_DENIED"),
+        (200, "application/grpc", &[1, 0, 0, 0, 1, 0], Some(&[]), "INTERNAL: a message is compressed"),
+        (200, "application/grpc", &[0, 0, 0, 0, 9, 0], None, "UNKNOWN: the call ended without a status"),
+        (
+            200,
+            "application/grpc",
+            &[0, 0, 0, 0, 9, 0],
+            Some(&[("0", "")]),
+            "INTERNAL: the call ended within a message",
+        ),
+    ] {
+        let (_requests, mut respond) = next().await;
+        let mut body = respond.send_response(head(status, content), false).expect("an open stream");
+        body.send_data(Bytes::from_static(bytes), trailers.is_none()).expect("an open stream");
+        for (code, details) in trailers.into_iter().flatten() {
+            let mut trailers = http::HeaderMap::new();
+            trailers.insert("grpc-status", code.parse().expect("a value"));
+            trailers.insert("grpc-status-details-bin", details.parse().expect("a value"));
+            body.send_trailers(trailers).expect("an open stream");
+        }
+        let is_said = || relay.state.borrow().last_error.as_deref().is_some_and(|error| error.contains(says));
+        eventually(says, async || is_said()).await;
+    }
 
     let (_requests, mut respond) = next().await;
     let mut body = respond.send_response(head(200, "application/grpc+proto"), false).expect("an open stream");

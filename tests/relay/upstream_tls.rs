@@ -1,27 +1,22 @@
 //! TLS from the relay, and from `deltafan get`, to a server: real sockets, certificates made on the fly.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use deltafan::resource::Kind;
 use deltafan::tls::client::ClientFiles;
 use deltafan::tls::files::Files;
 use deltafan::tls::options::{CertificateFiles, TlsOptions};
 use deltafan::tls::reload::Reloader;
 use deltafan::upstream::{Backoff, Options, Target, Transport, dial};
 use deltafan_test_support::certificates::{Authority, Identity, Use, put};
-use deltafan_test_support::eventually;
 use deltafan_test_support::front::{Front, Shown};
-use deltafan_test_support::origin::{Origin, PATIENCE, clusters_at};
-use deltafan_test_support::process::{Process, program};
+use deltafan_test_support::process::run;
 use rustls::version::{TLS12, TLS13};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
+use crate::prelude::*;
 use crate::upstream::Relay;
 
 const CDS: Kind = Kind::Cluster;
@@ -114,71 +109,79 @@ async fn a_server_that_cannot_prove_its_name_is_refused_and_the_reason_is_said()
     let stranger = Authority::new("servers");
     let good = pki.server(&["localhost"]);
     let (_origin, front) = origin(&Shown::new(&good)).await;
-    let uri = front.uri("localhost");
-    expect(&uri, pki.nobody(), "connected").await;
-
+    expect(&front.uri("localhost"), pki.nobody(), "connected").await;
     let trusted =
         format!("leads to no trusted authority; trusted are those in {}", pki.path("ca.pem").display());
-    front.show(&Shown::new(&stranger.certify(&["localhost"], Use::Any)));
-    expect(&uri, pki.nobody(), &trusted).await;
-
-    front.show(&Shown::new(&pki.server(&["other.example", "b.example"])));
-    expect(&uri, pki.nobody(), "the server's certificate is not for localhost but for ").await;
-    expect(&uri, pki.nobody(), "other.example").await;
-    expect(&front.uri("127.0.0.1"), named(pki.nobody(), "b.example"), "connected").await;
-    expect(&front.uri("127.0.0.1"), pki.nobody(), "not for 127.0.0.1 but for ").await;
-
-    front.show(&Shown::new(&pki.servers.certify(&["localhost"], Use::Expired)));
-    expect(&uri, pki.nobody(), "the server's certificate has expired").await;
-
-    front.show(&Shown::new(&pki.servers.certify(&["localhost"], Use::Client)));
-    expect(&uri, pki.nobody(), "is not one for servers").await;
-
     let revoked = pki.server(&["localhost"]);
     let list = put(pki.dir.path(), "crl.pem", &pki.servers.revoke(&[&revoked]));
     let heeds = TlsOptions { crl_file: Some(list), ..pki.nobody() };
-    front.show(&Shown::new(&revoked));
-    expect(&uri, heeds.clone(), "has been revoked, as crl_file says").await;
-    front.show(&Shown::new(&good));
-    expect(&uri, heeds, "connected").await;
+    for (leaf, host, client, expected) in [
+        (&stranger.certify(&["localhost"], Use::Any), "localhost", pki.nobody(), &*trusted),
+        (
+            &pki.server(&["other.example"]),
+            "localhost",
+            pki.nobody(),
+            "the server's certificate is not for localhost but for other.example",
+        ),
+        (
+            &pki.server(&["a.example", "b.example"]),
+            "127.0.0.1",
+            named(pki.nobody(), "b.example"),
+            "connected",
+        ),
+        (&pki.server(&["b.example"]), "127.0.0.1", pki.nobody(), "not for 127.0.0.1 but for "),
+        (
+            &pki.servers.certify(&["localhost"], Use::Expired),
+            "localhost",
+            pki.nobody(),
+            "the server's certificate has expired",
+        ),
+        (
+            &pki.servers.certify(&["localhost"], Use::Client),
+            "localhost",
+            pki.nobody(),
+            "is not one for servers",
+        ),
+        (&revoked, "localhost", heeds.clone(), "has been revoked, as crl_file says"),
+        (&good, "localhost", heeds, "connected"),
+    ] {
+        front.show(&Shown::new(leaf));
+        expect(&front.uri(host), client, expected).await;
+    }
 }
 
 #[tokio::test]
 async fn a_server_is_taken_by_its_spiffe_id_and_no_other() {
     let pki = Pki::new();
-    let stranger = Authority::new("servers");
     let istiod = pki.server(&[ISTIOD]);
     let (_origin, front) = origin(&Shown::new(&istiod)).await;
     let client = named(pki.nobody(), ISTIOD);
     for host in ["127.0.0.1", "localhost"] {
         expect(&front.uri(host), client.clone(), "connected").await;
     }
-    let uri = front.uri("localhost");
-    expect(&uri, pki.nobody(), "is not for localhost").await;
     let other = named(pki.nobody(), "spiffe://mesh.example/ns/istio-system/sa/istio");
-    expect(
-        &uri,
-        other,
-        &format!("it is for {ISTIOD}, not for spiffe://mesh.example/ns/istio-system/sa/istio;"),
-    )
-    .await;
-
-    // The name of the host does not help, and nor does one ID of several.
-    front.show(&Shown::new(&pki.server(&["localhost"])));
-    expect(&uri, client.clone(), "it is for nobody by such a name, not for").await;
-    front.show(&Shown::new(&pki.server(&[ISTIOD, RELAY])));
-    expect(&uri, client.clone(), &format!("it is for {ISTIOD}, {RELAY}, not for")).await;
-
-    front.show(&Shown::new(&stranger.certify(&[ISTIOD], Use::Any)));
-    expect(&uri, client.clone(), "leads to no trusted authority").await;
-    front.show(&Shown::new(&pki.servers.certify(&[ISTIOD], Use::Expired)));
-    expect(&uri, client.clone(), "has expired").await;
-    front.show(&Shown::new(&pki.servers.certify(&[ISTIOD], Use::Client)));
-    expect(&uri, client.clone(), "is not one for servers").await;
-
+    let of_another = format!("it is for {ISTIOD}, not for spiffe://mesh.example/ns/istio-system/sa/istio;");
+    let of_several = format!("it is for {ISTIOD}, {RELAY}, not for");
     let list = put(pki.dir.path(), "crl.pem", &pki.servers.revoke(&[&istiod]));
-    front.show(&Shown::new(&istiod));
-    expect(&uri, TlsOptions { crl_file: Some(list), ..client }, "has been revoked").await;
+    let heeds = TlsOptions { crl_file: Some(list), ..client.clone() };
+    for (leaf, client, expected) in [
+        (&istiod, pki.nobody(), "is not for localhost"),
+        (&istiod, other, &*of_another),
+        // The name of the host does not help, and nor does one ID of several.
+        (&pki.server(&["localhost"]), client.clone(), "it is for nobody by such a name, not for"),
+        (&pki.server(&[ISTIOD, RELAY]), client.clone(), &of_several),
+        (
+            &Authority::new("servers").certify(&[ISTIOD], Use::Any),
+            client.clone(),
+            "leads to no trusted authority",
+        ),
+        (&pki.servers.certify(&[ISTIOD], Use::Expired), client.clone(), "has expired"),
+        (&pki.servers.certify(&[ISTIOD], Use::Client), client, "is not one for servers"),
+        (&istiod, heeds, "has been revoked"),
+    ] {
+        front.show(&Shown::new(leaf));
+        expect(&front.uri("localhost"), client, expected).await;
+    }
 }
 
 #[tokio::test]
@@ -363,10 +366,6 @@ async fn a_relay_that_is_refused_tries_on_and_gets_in_when_its_files_are_right()
     assert!(relay.state.borrow().connected);
 }
 
-fn deltafan(args: &[&str]) -> Output {
-    Command::new(program()).args(args).output().unwrap()
-}
-
 /// Judgement on a configuration, by `check` and by `serve`.
 fn judged(dir: &Path, tls: &str) -> String {
     let config = put(
@@ -375,24 +374,13 @@ fn judged(dir: &Path, tls: &str) -> String {
         &format!("upstream:\n  servers:\n  - uri: https://localhost:1\n    tls: {{{tls}}}\n"),
     );
     let [checked, served] = ["check", "serve"].map(|command| {
-        let output = deltafan(&[command, "--config", config.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(78), "{output:?}");
-        String::from_utf8(output.stderr).unwrap()
+        let ran = run(&[command, "--config", config.to_str().unwrap()]);
+        assert_eq!(ran.code, Some(78), "{ran:?}");
+        ran.stderr
     });
     assert_eq!(checked, served);
     let start = format!("{}: upstream.servers[].tls: ", config.display());
     checked.trim_end().strip_prefix(&start).unwrap_or_else(|| panic!("{checked}")).to_owned()
-}
-
-/// Each of several servers has files of its own, which are named by its number.
-#[test]
-fn the_files_of_the_second_server_are_named_by_its_number() {
-    let pki = Pki::new();
-    let servers = "upstream:\n  servers:\n  - uri: http://localhost:1\n  - uri: https://localhost:2\n    tls: {ca_file: none.pem}\n";
-    let config = put(pki.dir.path(), "deltafan.yaml", servers);
-    let output = deltafan(&["check", "--config", config.to_str().unwrap()]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains(": upstream.servers[1].tls: cannot read "), "{told}");
 }
 
 #[test]
@@ -427,8 +415,12 @@ fn a_bad_set_of_files_is_named_before_anything_runs() {
         "upstream: {servers: [{uri: \"https://localhost:1\", \
          tls: {ca_file: ca.pem, cert_file: relay.pem, key_file: relay.key}}]}\n",
     );
-    let output = deltafan(&["check", "--config", config.to_str().unwrap()]);
-    assert!(output.status.success(), "{output:?}");
+    let ran = run(&["check", "--config", config.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let servers = "upstream: {servers: [{uri: http://localhost:1}, {uri: https://localhost:2, tls: {ca_file: none.pem}}]}\n";
+    let config = put(dir, "second.yaml", servers);
+    let ran = run(&["check", "--config", config.to_str().unwrap()]);
+    ran.complains(&[": upstream.servers[1].tls: cannot read "]);
 }
 
 const CLUSTERS: &str = r#"
@@ -440,9 +432,8 @@ resources:
 
 /// Asks a server for its clusters with these options.
 fn get(server: &str, options: &[&str]) -> (bool, String) {
-    let output = deltafan(&[&["get", "cds", "--server", server][..], options].concat());
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    (output.status.success(), text)
+    let ran = run(&[&["get", "cds", "--server", server], options].concat());
+    (ran.code == Some(0), ran.stdout + &ran.stderr)
 }
 
 #[test]
@@ -508,27 +499,14 @@ fn people_ask_over_tls_too() {
 
 #[test]
 fn people_ask_over_a_unix_socket_too() {
-    let relay = Process::start(&[("clusters.yaml", CLUSTERS)], "");
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("xds.sock");
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let listener = runtime.block_on(async { tokio::net::UnixListener::bind(&path).unwrap() });
-    runtime.spawn(pipe(listener, relay.listener));
-    let server = format!("unix:{}", path.display());
+    let server = format!("unix:{}", dir.path().join("xds.sock").display());
+    let listeners = format!("[{{address: \"{server}\"}}]");
+    let _relay = Process::listening(&listeners, &[("clusters.yaml", CLUSTERS)], "");
     let (found, told) = get(&server, &[]);
     assert!(found && told.contains("web"), "{told}");
     let (found, told) = get(&server, &["--server-name", "a"]);
     assert!(!found && told.contains("need TLS"), "{told}");
     let (found, told) = get(&format!("{server}.none"), &[]);
     assert!(!found && told.contains("No such file"), "{told}");
-}
-
-async fn pipe(listener: tokio::net::UnixListener, to: SocketAddr) {
-    loop {
-        let (mut socket, _) = listener.accept().await.unwrap();
-        tokio::spawn(async move {
-            let mut relay = tokio::net::TcpStream::connect(to).await.unwrap();
-            tokio::io::copy_bidirectional(&mut socket, &mut relay).await
-        });
-    }
 }

@@ -1,19 +1,14 @@
 //! `deltafan watch`, by the real binary.
 
 use std::process::Stdio;
-use std::time::Duration;
 
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::Kind;
 use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::client::{CDS, MOMENT, PATIENCE};
-use deltafan_test_support::origin::{Origin, changes};
-use deltafan_test_support::process::{Process, clusters, program};
-use serde_json::Value as Json;
+use deltafan_test_support::process::{program, signal};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::admin_commands::run;
+use crate::prelude::*;
 
 /// A watch that runs.
 struct Watching {
@@ -65,8 +60,7 @@ impl Watching {
     }
 
     async fn signal(&mut self, name: &str) -> Option<i32> {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().await.unwrap().success());
+        signal(self.child.id().unwrap(), name);
         tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("its end").unwrap().code()
     }
 }

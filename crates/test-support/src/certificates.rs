@@ -84,6 +84,19 @@ impl Authority {
         self.issue(params)
     }
 
+    /// Writes the certificate of a server of this authority and the authority of its clients into a folder. Returns the configuration of
+    /// a listener with these, and further keys in which `AT` is the folder.
+    pub fn write_server(&self, folder: &Path, clients: &Self, further: &str) -> String {
+        let server = self.server();
+        for (name, text) in
+            [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())]
+        {
+            put(folder, name, text);
+        }
+        let listener = "{address: \"127.0.0.1:0\", tls: {cert_file: AT/cert.pem, key_file: AT/key.pem";
+        format!("{listener}{further}}}}}").replace("AT", &folder.display().to_string())
+    }
+
     /// For a server on this machine.
     pub fn server(&self) -> Identity {
         self.certify(&["localhost", "127.0.0.1"], Use::Any)

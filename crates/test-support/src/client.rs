@@ -79,29 +79,29 @@ impl<Q: Message + 'static> Stream<Q> {
 
     /// Opens a stream with these headers.
     pub async fn open_with(channel: &Channel, method: &'static str, headers: MetadataMap) -> Self {
+        Self::call(channel, method, headers).await.unwrap()
+    }
+
+    /// Opens a stream, if the server takes it.
+    pub async fn try_open(channel: &Channel, method: &'static str) -> Option<Self> {
+        Self::call(channel, method, MetadataMap::new()).await.ok()
+    }
+
+    async fn call(
+        channel: &Channel,
+        method: &'static str,
+        headers: MetadataMap,
+    ) -> Result<Self, tonic::Status> {
         let (requests, mut outgoing) = mpsc::channel::<Q>(64);
         let stream = futures_util::stream::poll_fn(move |cx| {
             outgoing.poll_recv(cx).map(|next| Some(message_bytes(&next?)))
         });
         let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(256 << 20);
-        grpc.ready().await.unwrap();
+        grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
         let path = PathAndQuery::from_static(method);
         let request = tonic::Request::from_parts(headers, tonic::Extensions::default(), stream);
-        let responses = grpc.streaming(request, path, BytesCodec).await.unwrap().into_inner();
-        Self { requests: Some(requests), responses }
-    }
-
-    /// Opens a stream, if the server takes it.
-    pub async fn try_open(channel: &Channel, method: &'static str) -> Option<Self> {
-        let (requests, mut outgoing) = mpsc::channel::<Q>(64);
-        let stream = futures_util::stream::poll_fn(move |cx| {
-            outgoing.poll_recv(cx).map(|next| Some(message_bytes(&next?)))
-        });
-        let mut grpc = tonic::client::Grpc::new(channel.clone());
-        grpc.ready().await.ok()?;
-        let path = PathAndQuery::from_static(method);
-        let opened = grpc.streaming(tonic::Request::new(stream), path, BytesCodec).await.ok()?;
-        Some(Self { requests: Some(requests), responses: opened.into_inner() })
+        let responses = grpc.streaming(request, path, BytesCodec).await?.into_inner();
+        Ok(Self { requests: Some(requests), responses })
     }
 
     pub async fn send(&self, request: Q) {
@@ -125,21 +125,12 @@ impl<Q: Message + 'static> Stream<Q> {
 
     /// The next message, the end, or the status that is not OK.
     pub async fn next_message(&mut self) -> Result<Option<Bytes>, tonic::Status> {
-        self.message().await
-    }
-
-    /// The next message, the end, or the status that is not OK, with more patience than usual.
-    pub async fn next_message_within(&mut self, patience: Duration) -> Result<Option<Bytes>, tonic::Status> {
-        tokio::time::timeout(patience, self.responses.message()).await.expect("an answer in time")
-    }
-
-    async fn message(&mut self) -> Result<Option<Bytes>, tonic::Status> {
-        self.next_message_within(PATIENCE).await
+        tokio::time::timeout(PATIENCE, self.responses.message()).await.expect("an answer in time")
     }
 
     /// Waits for the end and returns its status.
     pub async fn end(&mut self) -> tonic::Status {
-        match self.message().await {
+        match self.next_message().await {
             Ok(None) => tonic::Status::ok(""),
             Ok(Some(message)) => panic!("a response of {} bytes instead of the end", message.len()),
             Err(status) => status,
@@ -177,7 +168,7 @@ impl Delta {
     }
 
     pub async fn response(&mut self) -> DeltaDiscoveryResponse {
-        let message = self.message().await.expect("no error").expect("a response, not the end");
+        let message = self.next_message().await.expect("no error").expect("a response, not the end");
         DeltaDiscoveryResponse::decode(message).unwrap()
     }
 
@@ -223,7 +214,7 @@ impl Sotw {
     }
 
     pub async fn response(&mut self) -> DiscoveryResponse {
-        let message = self.message().await.expect("no error").expect("a response, not the end");
+        let message = self.next_message().await.expect("no error").expect("a response, not the end");
         DiscoveryResponse::decode(message).unwrap()
     }
 

@@ -1,5 +1,7 @@
 //! Frames of HTTP/2 made by hand, as a client without manners sends them.
 
+use std::io::Read;
+
 use crate::client::DELTA_ADS;
 
 pub const DATA: u8 = 0;
@@ -41,8 +43,9 @@ pub fn field(name: &str, value: &str) -> Vec<u8> {
 pub fn call_block(path: &str) -> Vec<u8> {
     // POST, http, and a literal path.
     let start = [0x83, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
-    [&start[..], path.as_bytes(), &field("content-type", "application/grpc"), &field("te", "trailers")]
-        .concat()
+    let fields = [(":authority", "relay"), ("content-type", "application/grpc"), ("te", "trailers")];
+    let fields = fields.map(|(name, value)| field(name, value)).concat();
+    [&start[..], path.as_bytes(), &fields].concat()
 }
 
 /// Opens a call of delta ADS.
@@ -65,6 +68,16 @@ pub fn message(stream: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
         out.extend(frame(DATA, flags, stream, piece));
     }
     out
+}
+
+/// Kind, flags, stream and payload of the next frame; `None` at the end.
+pub fn read_frame(from: &mut impl Read) -> Option<(u8, u8, u32, Vec<u8>)> {
+    let mut head = [0; 9];
+    from.read_exact(&mut head).ok()?;
+    let [a, b, c, kind, flags, stream @ ..] = head;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    from.read_exact(&mut payload).ok()?;
+    Some((kind, flags, u32::from_be_bytes(stream), payload))
 }
 
 /// The n-th stream of a client.

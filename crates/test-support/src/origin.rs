@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use deltafan::grpc::BytesCodec;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use deltafan::resource::{Kind, Name, TypeUrl, wire};
 use futures_util::{Stream, StreamExt as _};
@@ -25,7 +26,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_health::ServingStatus;
@@ -81,6 +81,12 @@ impl Origin {
         Self { address, streams, sotw_streams, is_relay, protocols, health, leaves_checks, stop }
     }
 
+    /// Listens where another one did, as soon as the last connection leaves the port.
+    pub async fn listen_again(address: SocketAddr) -> Self {
+        crate::eventually("the port", async || TcpListener::bind(address).await.is_ok()).await;
+        Self::listen(address).await
+    }
+
     /// Says on streams that are opened from now on whether it is a relay.
     pub fn set_relay(&self, is_relay: bool) {
         self.is_relay.store(is_relay, Ordering::Relaxed);
@@ -106,11 +112,6 @@ impl Origin {
     pub async fn says(&self, is_answered: bool) {
         let status = if is_answered { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.health.set_service_status("deltafan.upstream", status).await;
-    }
-
-    /// Ends the watches of that, and begins none.
-    pub async fn says_no_more(&self) {
-        self.health.clone().clear_service_status("deltafan.upstream").await;
     }
 
     /// Leaves health checks unanswered from now on, or answers them. Streams and watches go on.
@@ -173,14 +174,17 @@ pub type SotwOriginStream = OriginStream<DiscoveryRequest>;
 #[derive(Debug)]
 pub struct OriginStream<Q = DeltaDiscoveryRequest> {
     peer: Option<SocketAddr>,
-    requests: Streaming<Q>,
+    requests: Streaming<Bytes>,
     responses: mpsc::UnboundedSender<Result<Bytes, Status>>,
     /// Types of which the end mark is to be answered; `None` if it answers none.
     end_marks: Mutex<Option<BTreeSet<String>>>,
+    of: PhantomData<Q>,
 }
 
 /// Request as a control plane sees it that knows no end mark.
 pub trait Asks: Message + Default + std::fmt::Debug + 'static {
+    type Answer: Message + Clone;
+
     /// This request without the end mark; `None` if it is about that alone.
     fn without_end_mark(self) -> Option<Self>;
 
@@ -188,9 +192,19 @@ pub trait Asks: Message + Default + std::fmt::Debug + 'static {
     fn claims_end_mark(&self) -> Option<&str> {
         None
     }
+
+    /// Nonce of the response that it answers, and the fault that it tells.
+    fn answers(&self) -> (&str, bool);
+
+    fn nonce(answer: &Self::Answer) -> &str;
+
+    /// Answers the end mark with this response, if it is one of these types.
+    fn end(_: &mut Self::Answer, _: &mut BTreeSet<String>) {}
 }
 
 impl Asks for DeltaDiscoveryRequest {
+    type Answer = DeltaDiscoveryResponse;
+
     fn claims_end_mark(&self) -> Option<&str> {
         self.initial_resource_versions.contains_key(Name::END_MARK).then_some(&self.type_url)
     }
@@ -203,11 +217,35 @@ impl Asks for DeltaDiscoveryRequest {
         let says_else = !(self.response_nonce.is_empty() && self.resource_names_subscribe.is_empty());
         (says_else || !was_left).then_some(self)
     }
+
+    fn answers(&self) -> (&str, bool) {
+        (&self.response_nonce, self.error_detail.is_some())
+    }
+
+    fn nonce(answer: &DeltaDiscoveryResponse) -> &str {
+        &answer.nonce
+    }
+
+    fn end(answer: &mut DeltaDiscoveryResponse, marks: &mut BTreeSet<String>) {
+        if marks.remove(&answer.type_url) {
+            answer.removed_resources.push(Name::END_MARK.to_owned());
+        }
+    }
 }
 
 impl Asks for DiscoveryRequest {
+    type Answer = DiscoveryResponse;
+
     fn without_end_mark(self) -> Option<Self> {
         Some(self)
+    }
+
+    fn answers(&self) -> (&str, bool) {
+        (&self.response_nonce, self.error_detail.is_some())
+    }
+
+    fn nonce(answer: &DiscoveryResponse) -> &str {
+        &answer.nonce
     }
 }
 
@@ -219,29 +257,20 @@ impl<Q: Asks> OriginStream<Q> {
 
     /// The next request.
     pub async fn expect_request(&mut self) -> Q {
-        loop {
-            let request = within(self.requests.message()).await.expect("an intact stream");
-            let request = request.expect("a request, not the end of the stream");
-            if let Some(request) = self.read(request) {
-                return request;
-            }
-        }
+        within(self.next_request()).await.expect("a request, not the end of the stream")
     }
 
     /// The next request, however long it takes; `None` at the end of the stream.
     pub async fn next_request(&mut self) -> Option<Q> {
         loop {
             let request = self.requests.message().await.ok().flatten()?;
-            if let Some(request) = self.read(request) {
+            let request = Q::decode(request).expect("a request");
+            let claimed = request.claims_end_mark().map(str::to_owned);
+            self.end_marks.lock().iter_mut().for_each(|marks| marks.extend(claimed.clone()));
+            if let Some(request) = request.without_end_mark() {
                 return Some(request);
             }
         }
-    }
-
-    fn read(&self, request: Q) -> Option<Q> {
-        let claimed = request.claims_end_mark().map(str::to_owned);
-        self.end_marks.lock().iter_mut().for_each(|marks| marks.extend(claimed.clone()));
-        request.without_end_mark()
     }
 
     /// Answers no end mark from now on, as java-control-plane does.
@@ -260,6 +289,31 @@ impl<Q: Asks> OriginStream<Q> {
         tokio::time::timeout(time, self.next_request()).await.is_err()
     }
 
+    /// Sends a response, and waits for its ACK.
+    pub async fn deliver(&mut self, response: &Q::Answer) {
+        self.send(response);
+        self.expect_ack(Q::nonce(response)).await;
+    }
+
+    /// Takes the next request away, and delivers this.
+    pub async fn answer(&mut self, response: &Q::Answer) {
+        self.expect_request().await;
+        self.deliver(response).await;
+    }
+
+    /// The next request, which has to be the ACK of this nonce.
+    pub async fn expect_ack(&mut self, nonce: &str) {
+        let request = self.expect_request().await;
+        assert_eq!(request.answers(), (nonce, false), "an ACK: {request:?}");
+    }
+
+    /// Sends a response.
+    pub fn send(&self, response: &Q::Answer) {
+        let mut response = response.clone();
+        self.end_marks.lock().iter_mut().for_each(|marks| Q::end(&mut response, marks));
+        self.send_bytes(response.encode_to_vec().into());
+    }
+
     /// Sends any bytes as a message.
     pub fn send_bytes(&self, message: Bytes) {
         self.responses.send(Ok(message)).expect("the stream is open");
@@ -276,60 +330,6 @@ impl<Q: Asks> OriginStream<Q> {
     /// Ends the stream with an error.
     pub fn fail(self, status: Status) {
         self.responses.send(Err(status)).expect("the stream is open");
-    }
-}
-
-impl OriginStream {
-    /// Sends a response, and waits for its ACK.
-    pub async fn deliver(&mut self, response: &DeltaDiscoveryResponse) {
-        self.send(response);
-        self.expect_ack(&response.nonce).await;
-    }
-
-    /// Takes the next request away, and delivers this.
-    pub async fn answer(&mut self, response: &DeltaDiscoveryResponse) {
-        self.expect_request().await;
-        self.deliver(response).await;
-    }
-
-    /// The next request, which has to be the ACK of this nonce.
-    pub async fn expect_ack(&mut self, nonce: &str) {
-        let request = self.expect_request().await;
-        assert_eq!((&*request.response_nonce, &request.error_detail), (nonce, &None), "an ACK: {request:?}");
-    }
-
-    /// Sends a response.
-    pub fn send(&self, response: &DeltaDiscoveryResponse) {
-        let mut response = response.clone();
-        if self.end_marks.lock().as_mut().is_some_and(|marks| marks.remove(&response.type_url)) {
-            response.removed_resources.push(Name::END_MARK.to_owned());
-        }
-        self.send_bytes(response.encode_to_vec().into());
-    }
-}
-
-impl SotwOriginStream {
-    /// Sends a response, and waits for its ACK.
-    pub async fn deliver(&mut self, response: &DiscoveryResponse) {
-        self.send(response);
-        self.expect_ack(&response.nonce).await;
-    }
-
-    /// Takes the next request away, and delivers this.
-    pub async fn answer(&mut self, response: &DiscoveryResponse) {
-        self.expect_request().await;
-        self.deliver(response).await;
-    }
-
-    /// The next request, which has to be the ACK of this nonce.
-    pub async fn expect_ack(&mut self, nonce: &str) {
-        let request = self.expect_request().await;
-        assert_eq!((&*request.response_nonce, &request.error_detail), (nonce, &None), "an ACK: {request:?}");
-    }
-
-    /// Sends a response.
-    pub fn send(&self, response: &DiscoveryResponse) {
-        self.send_bytes(response.encode_to_vec().into());
     }
 }
 
@@ -493,11 +493,11 @@ impl tower::Service<http::Request<Body>> for Service {
             if lacks {
                 return Ok(Status::unimplemented("").into_http());
             }
+            let mut grpc = Grpc::new(BytesCodec);
             let mut response = if is_sotw {
-                Grpc::new(Raw::<DiscoveryRequest>::default()).streaming(Accept(accepted_sotw), request).await
+                grpc.streaming(Accept(accepted_sotw), request).await
             } else {
-                let accept = Accept(accepted);
-                Grpc::new(Raw::<DeltaDiscoveryRequest>::default()).streaming(accept, request).await
+                grpc.streaming(Accept(accepted), request).await
             };
             if is_relay {
                 response.headers_mut().insert("x-deltafan-relay", http::HeaderValue::from_static("1"));
@@ -510,12 +510,12 @@ impl tower::Service<http::Request<Body>> for Service {
 /// Hands a stream to the test.
 struct Accept<Q>(mpsc::UnboundedSender<OriginStream<Q>>);
 
-impl<Q> StreamingService<Q> for Accept<Q> {
+impl<Q> StreamingService<Bytes> for Accept<Q> {
     type Response = Bytes;
     type ResponseStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
     type Future = Ready<Result<Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, request: Request<Streaming<Q>>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
         let (responses, mut queue) = mpsc::unbounded_channel();
         let peer = request.remote_addr();
         let stream = OriginStream {
@@ -523,6 +523,7 @@ impl<Q> StreamingService<Q> for Accept<Q> {
             requests: request.into_inner(),
             responses,
             end_marks: Mutex::new(Some(BTreeSet::new())),
+            of: PhantomData,
         };
         if self.0.send(stream).is_err() {
             return ready(Err(Status::unavailable("the test is over")));
@@ -530,50 +531,5 @@ impl<Q> StreamingService<Q> for Accept<Q> {
         ready(Ok(Response::new(Box::pin(futures_util::stream::poll_fn(move |context| {
             queue.poll_recv(context)
         })))))
-    }
-}
-
-/// Responses are bytes, so that a test can send nonsense.
-#[derive(Clone, Copy, Debug)]
-struct Raw<Q>(PhantomData<Q>);
-
-impl<Q> Default for Raw<Q> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<Q: Message + Default + 'static> Codec for Raw<Q> {
-    type Encode = Bytes;
-    type Decode = Q;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self::default()
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self::default()
-    }
-}
-
-impl<Q> Encoder for Raw<Q> {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put(out, message);
-        Ok(())
-    }
-}
-
-impl<Q: Message + Default> Decoder for Raw<Q> {
-    type Item = Q;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Q>, Status> {
-        let message = message.copy_to_bytes(message.remaining());
-        Q::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 }

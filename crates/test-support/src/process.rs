@@ -1,6 +1,7 @@
 //! The relay's binary on a directory, as a process of its own.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,11 +15,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::PATIENCE;
-use crate::client::CDS;
+use crate::client::{CDS, Delta, connect};
 use crate::origin::{Origin, OriginStream};
 
 /// One listener in cleartext, at an address of its own.
-const LISTENERS: &str = "[{address: \"OWN:0\"}]";
+pub const LISTENERS: &str = "[{address: \"OWN:0\"}]";
 /// One listener in cleartext at 127.0.0.1, for clients that know its port only.
 pub const SHARED_LISTENER: &str = "[{address: \"127.0.0.1:0\"}]";
 
@@ -68,11 +69,6 @@ impl Process {
         Self::launch("{directory: ./resources}", files, listeners, downstream)
     }
 
-    /// Starts it on `files` with further keys beside the directory.
-    pub fn on_directory(upstream: &str, files: &[(&str, &str)], downstream: &str) -> Self {
-        Self::launch(&format!("{{directory: ./resources, {upstream}}}"), files, LISTENERS, downstream)
-    }
-
     /// Starts it on a control plane.
     pub fn behind(origin: &str, downstream: &str) -> Self {
         Self::behind_with(origin, LISTENERS, downstream)
@@ -83,24 +79,10 @@ impl Process {
         Self::launch(&upstream(origin, "", ""), &[], listeners, downstream)
     }
 
-    /// Starts it on a control plane with these keys beside the server. The back-off is short, unless they say another one.
-    pub fn behind_with_keys(origin: &str, keys: &str, downstream: &str) -> Self {
-        Self::launch(&upstream(origin, "", keys), &[], LISTENERS, downstream)
-    }
-
-    /// Starts it on a control plane with these keys beside its URI.
-    pub fn behind_server(origin: &str, server: &str, downstream: &str) -> Self {
-        Self::launch(&upstream(origin, server, ""), &[], LISTENERS, downstream)
-    }
-
-    /// Starts it on a control plane with these keys beside its URI, these beside the server, and further lines of configuration.
+    /// Starts it on a control plane with these keys beside its URI, these beside the server, and further lines of configuration. The
+    /// back-off is short, unless they say another one.
     pub fn behind_keys(origin: &str, server: &str, keys: &str, further: &str) -> Self {
         Self::launch(&upstream(origin, server, keys), &[], LISTENERS, further)
-    }
-
-    /// Starts it on a control plane with further lines of configuration and further variables in its environment.
-    pub fn behind_in_environment(origin: &str, further: &str, environment: Vec<(String, String)>) -> Self {
-        Self::unready_in_environment(origin, further, environment).when_ready()
     }
 
     /// Starts it on a control plane with further lines of configuration and further variables in its environment, and does not wait until
@@ -128,11 +110,13 @@ impl Process {
         Self::begin(&upstream(origin, "", ""), &[], listeners, "")
     }
 
-    fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
+    /// Starts it with this source of resources, these files and listeners, and further lines of configuration.
+    pub fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
         Self::begin(upstream, files, listeners, downstream).when_ready()
     }
 
-    fn when_ready(self) -> Self {
+    #[must_use]
+    pub fn when_ready(self) -> Self {
         self.wait_for("readiness", || self.admin_get("/ready").0 == 200);
         self
     }
@@ -312,24 +296,6 @@ impl Process {
         Duration::from_nanos(tasks.flatten().filter_map(nanos).sum())
     }
 
-    /// How often one of its threads has waited for something until now.
-    pub fn waits(&self) -> u64 {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let waits = |task: std::fs::DirEntry| {
-            let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-            line.trim().parse::<u64>().ok()
-        };
-        tasks.flatten().filter_map(waits).sum()
-    }
-
-    /// Bytes of memory it holds.
-    pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    }
-
     /// The events of the log so far that say this, each once.
     pub fn said(&self, message: &str) -> Vec<serde_json::Value> {
         self.events().into_iter().filter(|event| event["message"] == message).collect()
@@ -363,6 +329,11 @@ impl Process {
 
     pub fn uri(&self) -> String {
         format!("http://{}", self.listener)
+    }
+
+    /// A client of its clusters of these names.
+    pub async fn client(&self, id: &str, names: &[&str]) -> Delta {
+        Delta::asking(&connect(&self.uri()).await, id, CDS, names).await
     }
 
     /// Puts a file into the directory, as careful writers do: whole or not at all.
@@ -435,7 +406,7 @@ impl Process {
     pub fn wait_for_snapshot(&self, quiet: Duration) {
         let begun = Instant::now();
         self.wait_for("a complete snapshot", || {
-            let status: serde_json::Value = serde_json::from_str(&self.admin_get("/upstreams").1).unwrap();
+            let status = self.admin_json("/upstreams");
             let ago = |key: &str| status["snapshot"][key].as_f64();
             ago("last_write_seconds_ago").is_some_and(|ago| ago > quiet.as_secs_f64())
                 && ago("complete_seconds_ago").is_some_and(|ago| ago < begun.elapsed().as_secs_f64())
@@ -447,8 +418,7 @@ impl Process {
     }
 
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
-        assert!(status.success());
+        signal(self.child.id(), name);
     }
 
     /// Waits for its end.
@@ -464,6 +434,18 @@ impl Process {
     }
 }
 
+/// Sends a signal to a process.
+pub fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// Bytes of memory that a process holds.
+pub fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it lives");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
 /// Configuration of one control plane, with these keys beside its URI and these beside the server.
 fn upstream(origin: &str, server: &str, keys: &str) -> String {
     let backoff = if keys.contains("backoff") { "" } else { "backoff: {initial: 50ms, max: 500ms}, " };
@@ -475,6 +457,29 @@ impl Drop for Process {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+/// Exit status, stdout and stderr of a command.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// Each of these is said on the standard error.
+    pub fn complains(&self, texts: &[&str]) {
+        assert!(texts.iter().all(|text| self.stderr.contains(text)), "{}", self.stderr);
+    }
+}
+
+/// Runs a command line of the program to its end.
+pub fn run(args: &[impl AsRef<OsStr>]) -> Ran {
+    // Otherwise the user would be the author of orders.
+    let output = Command::new(program()).args(args).env_remove("USER").output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// Status and body of whatever answers to these bytes; status 0 where nobody answers in HTTP.
@@ -501,7 +506,7 @@ pub fn relay(downstream: &str) -> Process {
 }
 
 /// A relay, its control plane, and the control plane's side of the stream between them.
-pub async fn relay_and_origin(downstream: &'static str) -> (Process, Origin, OriginStream) {
+pub async fn relay_and_origin(downstream: &str) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
     let relay = Process::behind(&origin.uri(), downstream);
     let stream = origin.accept().await;
