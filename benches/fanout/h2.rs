@@ -3,6 +3,10 @@
 //! Windows are opened once and for all, for who reads as wide as the protocol allows, and headers are literal. DATA is handed on in
 //! the pieces it comes in, so nothing of it is kept or copied here.
 
+use deltafan_test_support::frames::{
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, call_block, frame,
+};
+
 use super::response::{Hear, Responses};
 
 /// The largest window there is.
@@ -10,83 +14,23 @@ pub(crate) const WINDOW: u32 = 0x7fff_ffff;
 /// Bytes that a server takes before it says more, which nobody here listens to.
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 
 /// The length of a frame's header.
 const HEAD: usize = 9;
 
-fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    frame_head(out, payload.len(), kind, flags, stream);
-    out.extend_from_slice(payload);
-}
-
-fn frame_head(out: &mut Vec<u8>, len: usize, kind: u8, flags: u8, stream: u32) {
-    let [_, a, b, c] = (len as u32).to_be_bytes();
-    let [d, e, f, g] = stream.to_be_bytes();
-    out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
-}
-
-/// First bytes of a client: it takes so many bytes, and never says that it takes more.
-pub(crate) fn preface(out: &mut Vec<u8>, window: u32) {
-    out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    const INITIAL_WINDOW_SIZE: u16 = 4;
-    let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
-    settings.extend_from_slice(&window.to_be_bytes());
-    frame(out, SETTINGS, 0, 0, &settings);
-    frame(out, WINDOW_UPDATE, 0, 0, &(window - DEFAULT_WINDOW).to_be_bytes());
-}
-
 /// Opens a stream of a gRPC method.
 pub(crate) fn open(out: &mut Vec<u8>, stream: u32, path: &str) {
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "target"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ];
-    let mut block = Vec::new();
-    for (name, value) in fields {
-        // Literal, not indexed, with a literal name; all are shorter than 127 bytes.
-        block.extend_from_slice(&[0, name.len() as u8]);
-        block.extend_from_slice(name.as_bytes());
-        block.push(value.len() as u8);
-        block.extend_from_slice(value.as_bytes());
-    }
-    frame(out, HEADERS, END_HEADERS, stream, &block);
-}
-
-/// One gRPC message; in frames of the size that every peer takes.
-pub(crate) fn message(out: &mut Vec<u8>, stream: u32, message: &[u8]) {
-    let mut body = vec![0];
-    body.extend_from_slice(&(message.len() as u32).to_be_bytes());
-    body.extend_from_slice(message);
-    for piece in body.chunks(16 << 10) {
-        frame(out, DATA, 0, stream, piece);
-    }
+    out.extend(frame(HEADERS, END_HEADERS, stream, &call_block(path)));
 }
 
 /// The beginning of a short gRPC message, of which `len` bytes follow: for what is written without being allocated.
 pub(crate) fn message_head(out: &mut Vec<u8>, stream: u32, len: usize) {
-    frame_head(out, 5 + len, DATA, 0, stream);
-    out.push(0);
+    let [_, a, b, c] = (5 + len as u32).to_be_bytes();
+    let [d, e, f, g] = stream.to_be_bytes();
+    out.extend_from_slice(&[a, b, c, DATA, 0, d, e, f, g, 0]);
     out.extend_from_slice(&(len as u32).to_be_bytes());
-}
-
-/// The stream at this place on its connection.
-pub(crate) const fn stream_id(at: usize) -> u32 {
-    2 * at as u32 + 1
 }
 
 /// A stream or its connection ended that should not have.
@@ -152,11 +96,11 @@ impl Reader {
                     responses.take(piece, stream, out, hear);
                 }
             }
-            SETTINGS if flags & ACK == 0 && self.left == 0 => frame(out, SETTINGS, ACK, 0, &[]),
+            SETTINGS if flags & ACK == 0 && self.left == 0 => out.extend(frame(SETTINGS, ACK, 0, &[])),
             PING if flags & ACK == 0 => {
                 self.ping.extend_from_slice(piece);
                 if self.left == 0 {
-                    frame(out, PING, ACK, 0, &std::mem::take(&mut self.ping));
+                    out.extend(frame(PING, ACK, 0, &std::mem::take(&mut self.ping)));
                 }
             }
             RST_STREAM => return Err(Ended { stream }),

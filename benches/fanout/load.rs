@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use deltafan_test_support::frames::{message, preface, stream};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustls::ClientConfig;
 
 use super::h2::{self, Ended, Reader};
 use super::measure::{Histogram, monotonic_nanos, quantile};
+use super::polls::Poller;
 use super::report::{Arrivals, Joined, Tally};
 use super::request::first_requests;
 use super::response::{Hear, Responses, Summary};
 use super::shape::{Load, Transport};
 use super::tls::{self, Session};
 
-pub(crate) const WAKE: Token = Token(usize::MAX);
+const WAKE: Token = Token(usize::MAX);
 /// Bytes that the kernel may keep for a client that does not read.
 const SILENT_BUFFER: usize = 16 << 10;
 
@@ -28,22 +30,8 @@ pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
     if load.yields {
         rustix::process::setpriority_process(None, 19)?;
     }
-    obey(&mut Clients::new(target, load)?)
-}
-
-/// Clients that a driver commands.
-pub(crate) trait Fleet {
-    fn poll(&self) -> &Poll;
-    /// Brings the clients up, and waits until each has its first state.
-    fn join(&mut self) -> io::Result<Joined>;
-    /// Waits for so many responses and returns when they came.
-    fn expect(&mut self, count: usize) -> io::Result<Arrivals>;
-    fn tally(&mut self) -> Tally;
-    fn turn(&mut self, wait: Duration) -> io::Result<()>;
-}
-
-pub(crate) fn obey(fleet: &mut impl Fleet) -> io::Result<()> {
-    let commands = commands(fleet.poll())?;
+    let mut fleet = Clients::new(target, load)?;
+    let commands = commands(&fleet.poll)?;
     println!("ready {}", serde_json::to_string(&fleet.join()?)?);
     loop {
         match commands.try_recv() {
@@ -76,11 +64,17 @@ fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
     Ok(receive)
 }
 
+/// Protocol of a connection.
+enum Speech {
+    Streams(Reader),
+    Polls(Poller),
+}
+
 /// One connection, with the clients on it.
 pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
     tls: Option<Session>,
-    reader: Reader,
+    speech: Speech,
     outgoing: Vec<u8>,
     /// Stops taking what is sent to it once its first state came.
     silent: bool,
@@ -97,14 +91,19 @@ impl Connection {
         pool: &[String],
     ) -> io::Result<Self> {
         let silent = load.is_silent(at);
-        let mut outgoing = Vec::new();
-        h2::preface(&mut outgoing, window(load, silent));
+        let tls = tls.map(Session::new).transpose()?;
+        if load.polls {
+            let poller = Poller::new(load, at, pool);
+            let outgoing = poller.request("");
+            return Ok(Self { socket, tls, speech: Speech::Polls(poller), outgoing, silent, missing: 1 });
+        }
+        let mut outgoing = preface(window(load, silent));
         let streams = load.streams_per_connection;
         for inner in 0..streams {
-            let stream = h2::stream_id(inner);
-            h2::open(&mut outgoing, stream, load.method());
+            let id = stream(inner as u32);
+            h2::open(&mut outgoing, id, load.method());
             for request in first_requests(load, at * streams + inner, pool) {
-                h2::message(&mut outgoing, stream, &request);
+                outgoing.extend(message(id, 0, &request));
             }
         }
         if outgoing.len() > h2::DEFAULT_WINDOW as usize {
@@ -117,8 +116,8 @@ impl Connection {
         let reader = Reader::new((0..streams).map(|_| Responses::new(load.transport)));
         // Where any response will do, there is one per stream and type.
         let each = if load.first > 0 { load.first } else { load.kinds.len() };
-        let tls = tls.map(Session::new).transpose()?;
-        Ok(Self { socket, tls, reader, outgoing, silent, missing: streams * each })
+        let speech = Speech::Streams(reader);
+        Ok(Self { socket, tls, speech, outgoing, silent, missing: streams * each })
     }
 
     /// Whether its handshake is still to be done.
@@ -170,10 +169,8 @@ impl Hear for Heard {
     }
 
     fn message(&mut self, stream: u32, summary: &Summary, out: &mut Vec<u8>) {
-        self.times.push(self.now);
-        self.sums.messages += 1;
+        self.note(if self.counts_resources { summary.resources } else { 1 });
         self.sums.resources += summary.resources as u64;
-        self.progress += if self.counts_resources { summary.resources } else { 1 };
         summary.ack(self.transport, stream, out);
     }
 }
@@ -189,6 +186,13 @@ impl Heard {
             sums: Tally::default(),
             progress: 0,
         }
+    }
+
+    /// Notes a response, and how much of the first state it was.
+    pub(crate) fn note(&mut self, progress: usize) {
+        self.times.push(self.now);
+        self.sums.messages += 1;
+        self.progress += progress;
     }
 }
 
@@ -231,13 +235,8 @@ impl<'a> Clients<'a> {
     const fn patience(&self) -> Duration {
         Duration::from_secs(self.load.patience)
     }
-}
 
-impl Fleet for Clients<'_> {
-    fn poll(&self) -> &Poll {
-        &self.poll
-    }
-
+    /// Brings the clients up, and waits until each has its first state.
     fn join(&mut self) -> io::Result<Joined> {
         let begun = Instant::now();
         self.connections.resize_with(self.load.connections(), || None);
@@ -263,6 +262,7 @@ impl Fleet for Clients<'_> {
         Ok(Joined { nanos, tally: self.tally() })
     }
 
+    /// Waits for so many responses and returns when they came.
     fn expect(&mut self, count: usize) -> io::Result<Arrivals> {
         // A message that nobody waited for, like a second response to a change, is no answer to the next.
         self.heard.times.clear();
@@ -334,8 +334,13 @@ pub(crate) fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut H
         heard.now = monotonic_nanos();
         heard.progress = 0;
         heard.sums.bytes += read as u64;
-        let taken = connection.reader.read(&buffer[..read], &mut connection.outgoing, heard);
-        taken.map_err(|Ended { stream }| io::Error::other(format!("the server ended stream {stream}")))?;
+        let Connection { speech, outgoing, .. } = connection;
+        match speech {
+            Speech::Streams(reader) => reader
+                .read(&buffer[..read], outgoing, heard)
+                .map_err(|Ended { stream }| io::Error::other(format!("the server ended stream {stream}"))),
+            Speech::Polls(poller) => poller.read(&buffer[..read], outgoing, heard),
+        }?;
         connection.missing = connection.missing.saturating_sub(heard.progress);
         // Less than there was room for: there is no more, and what comes later is told as a new event. TLS reads
         // a record at a time.

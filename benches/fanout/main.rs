@@ -120,7 +120,7 @@ impl Role {
             }
             Self::Load { target, load } => {
                 let load: shape::Load = serde_json::from_str(&load)?;
-                if load.polls { polls::run(target, &load) } else { load::run(target, &load) }
+                load::run(target, &load)
             }
             Self::Storm { target, storm } => storm::run(target, &serde_json::from_str(&storm)?),
             Self::FloorLoad { target, clients, message, ack } => {

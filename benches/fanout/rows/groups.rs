@@ -3,9 +3,9 @@
 use std::io;
 
 use super::Bench;
-use super::update::print_cost;
+use super::update::beside;
 use crate::shape::Load;
-use crate::subject::{Comparison, RelaySubject};
+use crate::subject::Comparison;
 use crate::verdict::Goal;
 
 const CLIENTS: usize = 10_000;
@@ -16,11 +16,8 @@ const RESOURCES: usize = 1000;
 pub(super) fn groups(bench: &Bench, name: &str) -> io::Result<()> {
     let alone = Load { groups: 1, ..Load::delta(CLIENTS, RESOURCES) };
     let apart = Load { groups: GROUPS, ..alone.clone() };
-    let mut one = RelaySubject::start(bench.cores, &alone)?;
-    let mut many = RelaySubject::start(bench.cores, &apart)?;
-    let Comparison { base: one, other: many, ratio } = Comparison::take(&mut one, &mut many, bench.rounds)?;
-    print_cost(name, "one", &one);
-    print_cost("", "many", &many);
+    let Comparison { base: one, other: many, ratio } =
+        beside(bench, name, ("one", &alone), ("many", &apart))?;
     Goal::new(1.2, 1.05).at_most("times the CPU of one group", ratio);
     Goal::new(1.3, 1.1).at_most("times the memory of one group", many.rss_mib / one.rss_mib);
     Ok(())

@@ -16,7 +16,7 @@ const POOL: usize = 2048;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Memory that a fleet adds to a relay that knows all names already, in KiB.
-pub(super) fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
+fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
     let origin = Origin::start();
     for kind in &load.kinds {
         origin.fill(*kind, load.resources, RESOURCE_BYTES);
@@ -47,11 +47,10 @@ pub(super) fn four_types(clients: usize, names: usize, stride: usize) -> Load {
     Load { kinds: Kind::ALL.to_vec(), stride, ..Load::named(clients, names, POOL) }
 }
 
-pub(super) fn idle(bench: &Bench, name: &str, stride: usize) -> io::Result<()> {
-    const CLIENTS: usize = 2000;
-    let kib = growth(bench, &four_types(CLIENTS, 50, stride))? / CLIENTS as f64;
-    println!("{name}: {CLIENTS} clients, one connection and one stream each, 50 names of 4 types");
-    Goal::new(26.0, 20.0).at_most("KiB per client", kib);
+pub(super) fn idle(bench: &Bench, name: &str, load: &Load, goal: Goal) -> io::Result<()> {
+    let kib = growth(bench, load)? / load.clients as f64;
+    println!("{name}: {} clients, one connection and one stream each, 50 names of 4 types", load.clients);
+    goal.at_most("KiB per client", kib);
     Ok(())
 }
 

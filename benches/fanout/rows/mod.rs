@@ -59,6 +59,10 @@ pub(crate) fn list() {
 fn rows() -> Vec<(&'static str, Run)> {
     let updates =
         |load: Load, goals: Goals| -> Run { Box::new(move |bench, name| update(bench, name, &load, goals)) };
+    let idle = |stride| -> Run {
+        let load = memory::four_types(2000, 50, stride);
+        Box::new(move |bench, name| memory::idle(bench, name, &load, Goal::new(26.0, 20.0)))
+    };
     let none = Goals::default();
     let linear = |must, stretch| Goals { linear: Some(Goal::new(must, stretch)), ..none };
     vec![
@@ -102,8 +106,8 @@ fn rows() -> Vec<(&'static str, Run)> {
         ("one change through 1, 2 and 3 relays", Box::new(update::chain)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),
-        ("memory of an idle client, shared names", Box::new(|bench, name| memory::idle(bench, name, 0))),
-        ("memory of an idle client, own names", Box::new(|bench, name| memory::idle(bench, name, 37))),
+        ("memory of an idle client, shared names", idle(0)),
+        ("memory of an idle client, own names", idle(37)),
         ("memory of a subscription", Box::new(memory::subscription)),
         ("memory of 19000 connections", Box::new(|bench, name| memory::fleet(bench, name, 19_000, 1))),
         ("memory of 100000 streams", Box::new(|bench, name| memory::fleet(bench, name, 100_000, 100))),

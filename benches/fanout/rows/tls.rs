@@ -4,14 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use super::Bench;
-use super::memory::{four_types, growth};
-use super::update::print_cost;
+use super::memory::{self, four_types};
+use super::update::beside;
 use crate::measure::median;
 use crate::origin::Origin;
 use crate::report::Stormed;
 use crate::shape::{Kind, Load};
 use crate::storm::Storm;
-use crate::subject::{Comparison, RESOURCE_BYTES, RelaySubject};
+use crate::subject::{Comparison, RESOURCE_BYTES};
 use crate::target::{Driver, Relay, storm as storm_of};
 use crate::tls::Certificates;
 use crate::verdict::Goal;
@@ -27,24 +27,15 @@ fn over(certificates: &Certificates, load: Load) -> Load {
 pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
     let certificates = Certificates::make()?;
     let clear = Load::delta(1000, 1000);
-    let mut tls = RelaySubject::start(bench.cores, &over(&certificates, clear.clone()))?;
-    let mut clear = RelaySubject::start(bench.cores, &clear)?;
-    let Comparison { base, other, ratio } = Comparison::take(&mut clear, &mut tls, bench.rounds)?;
-    print_cost(name, "tls", &other);
-    print_cost("", "clear", &base);
+    let tls = over(&certificates, clear.clone());
+    let Comparison { ratio, .. } = beside(bench, name, ("clear", &clear), ("tls", &tls))?;
     Goal::new(1.35, 1.2).at_most("times the CPU of cleartext", ratio);
     Ok(())
 }
 
 pub(super) fn idle(bench: &Bench, name: &str) -> io::Result<()> {
-    const CLIENTS: usize = 2000;
     let certificates = Certificates::make()?;
-    let kib = growth(bench, &over(&certificates, four_types(CLIENTS, 50, 37)))? / CLIENTS as f64;
-    println!(
-        "{name}: {CLIENTS} clients, one connection and one stream each, 50 names of their own of 4 types"
-    );
-    Goal::new(34.0, 28.0).at_most("KiB per client", kib);
-    Ok(())
+    memory::idle(bench, name, &over(&certificates, four_types(2000, 50, 37)), Goal::new(34.0, 28.0))
 }
 
 /// Clients that hold everything, and find a relay that has just begun and holds nothing.

@@ -102,15 +102,27 @@ pub(super) fn flat(bench: &Bench, name: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Measures two fleets beside each other, each with its name in the table.
+pub(super) fn beside(
+    bench: &Bench,
+    name: &str,
+    base: (&str, &Load),
+    other: (&str, &Load),
+) -> io::Result<Comparison> {
+    let mut of_base = RelaySubject::start(bench.cores, base.1)?;
+    let mut of_other = RelaySubject::start(bench.cores, other.1)?;
+    let comparison = Comparison::take(&mut of_base, &mut of_other, bench.rounds)?;
+    print_cost(name, base.0, &comparison.base);
+    print_cost("", other.0, &comparison.other);
+    Ok(comparison)
+}
+
 /// Cost of a change that a twentieth of the clients try first. What canaries and the others are sent is as much as without,
 /// and so is the time that a thousand idle connections cost: without a guard, a change waits as long as a trial takes.
 pub(super) fn guarded(bench: &Bench, name: &str) -> io::Result<()> {
-    let open = Load::delta(1000, 1000);
-    let mut without = RelaySubject::start(bench.cores, &Load { pause: TRIAL, ..open.clone() })?;
-    let mut with = RelaySubject::start(bench.cores, &Load { guarded: true, ..open })?;
-    let Comparison { base, other, ratio } = Comparison::take(&mut without, &mut with, bench.rounds)?;
-    print_cost(name, "open", &base);
-    print_cost("", "guard", &other);
+    let open = Load { pause: TRIAL, ..Load::delta(1000, 1000) };
+    let guarded = Load { guarded: true, pause: Duration::ZERO, ..open.clone() };
+    let Comparison { ratio, .. } = beside(bench, name, ("open", &open), ("guard", &guarded))?;
     Goal::new(1.15, 1.05).at_most("times the CPU without a guard", ratio);
     Ok(())
 }
