@@ -73,17 +73,6 @@ fn links_within_the_repository_lead_somewhere() {
 }
 
 #[test]
-fn an_anchor_is_made_of_a_heading_as_readers_see_it() {
-    let text = "# Tested versions\n\n## Client status (CSDS)\n\n```sh\n# no heading\n```\n<a id=\"swaps\"></a>**No** failed `x`\n";
-    assert_eq!(
-        anchors(text),
-        ["tested-versions", "client-status-csds", "swaps"].map(str::to_owned).into_iter().collect()
-    );
-    assert_eq!(links("see [a](b.md#c) and [d](e)\n"), ["b.md#c", "e"]);
-    assert_eq!(target("docs/a.md", "../config/b.yaml"), "config/b.yaml");
-}
-
-#[test]
 fn the_book_has_every_document_once() {
     let pages = pages();
     let known: BTreeSet<&String> = pages.iter().collect();

@@ -4,31 +4,13 @@
 mod circles;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
+use super::docs::read;
+
 type Version = [u64; 3];
-
-/// Floors that may be raised and not be lost.
-const FLOORS: [(&str, Version); 9] = [
-    ("bytes", [1, 11, 1]),
-    ("crossbeam-channel", [0, 5, 15]),
-    ("h2", [0, 4, 17]),
-    ("hyper", [1, 5, 1]),
-    ("rustls", [0, 23, 18]),
-    ("rustls-webpki", [0, 103, 13]),
-    ("slab", [0, 4, 11]),
-    ("tokio", [1, 44, 2]),
-    ("tonic", [0, 12, 3]),
-];
-const ABSENT: [&str; 5] = ["aws-lc-rs", "aws-lc-sys", "openssl", "protobuf", "rustls-pemfile"];
-
-fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
 
 fn version(text: &str) -> Version {
     let mut numbers = text.split(['-', '+']).next().unwrap().split('.').map(|number| number.parse().unwrap());
@@ -140,18 +122,6 @@ fn nothing_banned_is_locked() {
                 Some(None) => panic!("{lock}: {name} is banned"),
             }
         }
-    }
-}
-
-#[test]
-fn the_floors_are_kept() {
-    let bans = bans();
-    for (name, floor) in FLOORS {
-        let banned = bans.get(name).copied().flatten();
-        assert!(banned.is_some_and(|banned| banned >= floor), "{name} below {floor:?}: {banned:?}");
-    }
-    for name in ABSENT {
-        assert_eq!(bans.get(name), Some(&None), "{name}");
     }
 }
 

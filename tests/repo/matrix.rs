@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use super::docs::{in_repository, read, sources};
 
 /// Each family of rules and how many it has; the rules of a family are numbered from 1 without gaps.
 const FAMILIES: [(&str, u32); 12] = [
@@ -110,18 +111,12 @@ fn rows(document: &str) -> (BTreeMap<Rule, Row>, Vec<String>) {
 }
 
 /// The names of all functions in the Rust files below a folder.
-fn functions(folder: &Path, into: &mut BTreeSet<String>) {
-    let mut entries: Vec<PathBuf> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            functions(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let starts = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
-            into.extend(starts.filter_map(function).map(str::to_owned));
-        }
+fn functions(folder: &str, into: &mut BTreeSet<String>) {
+    let mut files = Vec::new();
+    sources(&in_repository(folder), &mut files);
+    for text in files.iter().map(|file| fs::read_to_string(file).unwrap()) {
+        let starts = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+        into.extend(starts.filter_map(function).map(str::to_owned));
     }
 }
 
@@ -173,17 +168,11 @@ fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
     faults
 }
 
-fn in_repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
 #[test]
 fn the_rules_agree_with_the_tests() {
-    let document = fs::read_to_string(in_repository("docs/rules.md")).unwrap();
+    let document = read("docs/rules.md");
     let mut known = BTreeSet::new();
-    functions(&in_repository("src"), &mut known);
-    functions(&in_repository("crates"), &mut known);
-    functions(&in_repository("tests"), &mut known);
+    ["src", "crates", "tests"].iter().for_each(|folder| functions(folder, &mut known));
     let faults = faults(&document, &known);
     assert!(faults.is_empty(), "docs/rules.md:\n  {}", faults.join("\n  "));
 }
@@ -203,23 +192,6 @@ mod the_check {
     fn faults_of(row: &str, functions: &[&str]) -> Vec<String> {
         let functions = functions.iter().map(|name| (*name).to_owned()).collect();
         faults(&tables_with("R-Up-07", row), &functions)
-    }
-
-    #[test]
-    fn each_kind_of_proof_is_enough() {
-        for (proof, tests) in [
-            ("1", &["r_up_07_x"][..]),
-            ("2", &["r_up_07_x", "r_up_07_y"]),
-            ("`other`", &["other"]),
-            ("1, `other`; a note", &["r_up_07_x", "other"]),
-            ("`r_up_06_and_07_x`", &["r_up_06_and_07_x"]),
-            ("— asks nothing of us", &[]),
-        ] {
-            let row = format!("| R-Up-07 | backs off | {proof} |");
-            let found: Vec<String> =
-                faults_of(&row, tests).into_iter().filter(|fault| !fault.contains("R-Up-06")).collect();
-            assert_eq!(found, Vec::<String>::new(), "{proof}");
-        }
     }
 
     #[test]
@@ -243,25 +215,5 @@ mod the_check {
             let found = faults_of(row, functions);
             assert!(found.iter().any(|fault| fault.contains(expected)), "{row}: {found:?}");
         }
-    }
-
-    #[test]
-    fn a_test_is_known_by_its_name() {
-        let name = |test| Rule::of_test(test).map(|rule| rule.to_string());
-        assert_eq!(name("r_sotw_05_names_count").as_deref(), Some("R-SotW-05"));
-        assert_eq!(name("r_rest_15_x").as_deref(), Some("R-REST-15"));
-        assert_eq!(name("v1_endpoints_again").as_deref(), Some("V1"));
-        assert_eq!(name("r_up_99_x").as_deref(), Some("R-Up-99"));
-        assert_eq!(name("r_unknown_01_x"), None);
-        assert_eq!(name("version_1_x"), None);
-        assert_eq!(name("run"), None);
-    }
-
-    #[test]
-    fn functions_are_found_as_they_are_declared() {
-        assert_eq!(function("fn r_up_07_x() {"), Some("r_up_07_x"));
-        assert_eq!(function("pub(crate) async fn wait<T>(of: T) {"), Some("wait"));
-        assert_eq!(function("let f: fn (u8) = g;"), None);
-        assert_eq!(function("an often (heard) word"), None);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::docs::{entries, in_repository, read};
+use crate::docs::{entries, in_repository, read, sources};
 
 /// Arrows of one folder: a node with the nodes that it imports from.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
@@ -99,18 +99,12 @@ fn expand(tree: &str, before: &[String], found: &mut impl FnMut(Vec<String>)) {
 }
 
 /// All source files of a crate but for those of tests.
-fn files(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.file_stem().is_some_and(|stem| stem == "tests") {
-            continue;
-        }
-        if path.is_dir() {
-            files(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
-        }
-    }
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    sources(folder, &mut all);
+    let is_tests = |name: &std::ffi::OsStr| ["tests", "tests.rs"].iter().any(|of| name == *of);
+    all.retain(|path| !path.strip_prefix(folder).unwrap().iter().any(is_tests));
+    all
 }
 
 /// Arrows of each folder of a crate, by the names on the way to it.
@@ -175,9 +169,7 @@ fn circles(arrows: &Arrows) -> BTreeSet<BTreeSet<&str>> {
 }
 
 fn modules(root: &Path) -> Vec<Module> {
-    let mut all = Vec::new();
-    files(root, &mut all);
-    all.iter().map(|file| Module::read(root, file)).collect()
+    files(root).iter().map(|file| Module::read(root, file)).collect()
 }
 
 #[test]
@@ -270,8 +262,7 @@ fn shipped_crates(manifest: &str) -> BTreeSet<String> {
 /// Cargo refuses circles of crates, but one manifest serves the relay's library and the binary that has the commands too.
 #[test]
 fn the_relay_does_not_reach_the_commands_nor_they_the_relay() {
-    let mut all = Vec::new();
-    files(&in_repository("src"), &mut all);
+    let all = files(&in_repository("src"));
     let names_them = |file: &&PathBuf| fs::read_to_string(file).unwrap().contains("deltafan_commands");
     let users: Vec<_> = all.iter().filter(names_them).collect();
     assert_eq!(users, [&in_repository("src/main.rs")]);
