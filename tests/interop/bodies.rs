@@ -60,23 +60,9 @@ fn is_exchanged_by(clients: Implementation) {
 }
 
 #[test]
-fn large_bodies_by_grpc_core() {
-    is_exchanged_by(Implementation::Core);
-}
-
-#[test]
-fn large_bodies_by_grpc_go() {
-    is_exchanged_by(Implementation::Go);
-}
-
-#[test]
-fn large_bodies_by_grpc_java() {
-    is_exchanged_by(Implementation::Java);
-}
-
-#[test]
-fn large_bodies_by_node() {
-    is_exchanged_by(Implementation::Js);
+fn large_bodies_by_each_implementation() {
+    use Implementation::{Core, Go, Java, Js};
+    [Core, Go, Java, Js].into_iter().for_each(is_exchanged_by);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::fixture::{
 };
 
 const CLIENTS: usize = 50;
+const TRANSPORTS: [&str; 2] = ["delta", "sotw"];
 
 /// Program that runs, and the lines that it prints.
 struct Running {
@@ -53,16 +54,19 @@ impl Drop for Running {
     }
 }
 
-fn start(names: &[&str]) -> Option<ForeignFixture> {
+fn start() -> Option<ForeignFixture> {
     let fixture = ForeignFixture::start(ControlPlane::USUAL, 0)?;
-    for name in names {
-        fixture.origin.put(&numbered(CLUSTER, name, 1));
-    }
+    fixture.origin.put(&numbered(CLUSTER, "a", 1));
     Some(fixture)
 }
 
-fn a_watch_sees_each_change(transport: &str) {
-    let Some(fixture) = start(&["a"]) else { return };
+#[test]
+fn a_watch_sees_each_change() {
+    TRANSPORTS.into_iter().for_each(watch);
+}
+
+fn watch(transport: &str) {
+    let Some(fixture) = start() else { return };
     let watch = Running::start("watch", transport, &fixture, &["-o", "json"]);
     let is = |event: &str, name: &str| assert_eq!(watch.change(), (event.to_owned(), name.to_owned()));
     is("added", "a");
@@ -74,8 +78,13 @@ fn a_watch_sees_each_change(transport: &str) {
     is("removed", "b");
 }
 
-fn a_load_measures_a_change(transport: &str) {
-    let Some(fixture) = start(&["a"]) else { return };
+#[test]
+fn a_load_measures_a_change() {
+    TRANSPORTS.into_iter().for_each(load);
+}
+
+fn load(transport: &str) {
+    let Some(fixture) = start() else { return };
     let clients = CLIENTS.to_string();
     let args = ["--clients", &clients, "--rate", "200", "--duration", "4s", "-o", "json"];
     let mut load = Running::start("load", transport, &fixture, &args);
@@ -99,24 +108,4 @@ fn a_load_measures_a_change(transport: &str) {
         assert_eq!(report[key], figure, "{key}: {report:#}");
     }
     assert_eq!(report["spread"]["count"], CLIENTS - 1, "{report:#}");
-}
-
-#[test]
-fn a_watch_sees_each_change_over_delta() {
-    a_watch_sees_each_change("delta");
-}
-
-#[test]
-fn a_watch_sees_each_change_by_state_of_the_world() {
-    a_watch_sees_each_change("sotw");
-}
-
-#[test]
-fn a_load_measures_a_change_over_delta() {
-    a_load_measures_a_change("delta");
-}
-
-#[test]
-fn a_load_measures_a_change_by_state_of_the_world() {
-    a_load_measures_a_change("sotw");
 }

@@ -322,57 +322,26 @@ const KILLED: [(&str, Changes); 1] = [("b is deleted", ONE_OF_TWO_GOES)];
 
 #[test]
 fn clients_that_come_back_to_a_cold_relay_are_answered() {
-    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 2", (plane, 0), Duration::ZERO, &COLD));
-}
-
-#[test]
-fn clients_that_come_back_to_a_cold_relay_are_answered_over_a_long_link() {
-    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 2", (plane, 0), LONG, &COLD));
+    for (plane, round_trip) in over_both_links([LINEAR, SNAPSHOT]) {
+        come_back("row 2", (plane, 0), round_trip, &COLD);
+    }
 }
 
 #[test]
 fn a_cluster_that_was_deleted_while_the_relay_was_dead_goes() {
-    for others in OTHERS {
-        for plane in [LINEAR, SNAPSHOT] {
-            come_back("row 3", (plane, others), Duration::ZERO, &KILLED);
-        }
+    for (plane, round_trip) in over_both_links([LINEAR, SNAPSHOT]) {
+        OTHERS.into_iter().for_each(|others| come_back("row 3", (plane, others), round_trip, &KILLED));
     }
 }
 
-#[test]
-fn a_cluster_that_was_deleted_while_the_relay_was_dead_goes_over_a_long_link() {
-    for others in OTHERS {
-        for plane in [LINEAR, SNAPSHOT] {
-            come_back("row 3", (plane, others), LONG, &KILLED);
-        }
-    }
+fn over_both_links(planes: [ControlPlane; 2]) -> impl Iterator<Item = (ControlPlane, Duration)> {
+    planes.into_iter().flat_map(|plane| [(plane, Duration::ZERO), (plane, LONG)])
 }
 
 /// Asks by census.
 #[test]
 fn clients_that_come_back_to_a_cold_relay_are_answered_behind_java() {
     come_back("java", (JAVA, 0), Duration::ZERO, &[COLD[1], KILLED[0]]);
-}
-
-#[test]
-fn a_client_that_lists_a_cluster_that_is_missing_gets_the_other() {
-    let asked: &[(&str, &[&str])] = &[(CLUSTER, &["a", NOWHERE])];
-    let mut waits = Waits::over(Duration::ZERO);
-    for control_plane in [LINEAR, SNAPSHOT] {
-        let Some(mut bed) = Bed::start(control_plane, Duration::ZERO) else { return };
-        bed.set(CLUSTER, &["a"]);
-        let mut held = Held::default();
-        for what in ["without a version", "with a version"] {
-            let since = Instant::now();
-            let guest = bed.enter(Transport::SotwAds, asked, held);
-            let what = format!("row 4, {}, scripted, {what}", word(control_plane));
-            waits.measure(&what, since, || holds(&guest, &bed.world));
-            held = guest.client.held();
-            drop(guest);
-            bed.restart_relay(|world, origin| world.set(origin, CLUSTER, "a"));
-        }
-    }
-    waits.check();
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -138,12 +138,7 @@ fn o8_envoys_and_grpc_start_beside_a_client_of_a_type_nobody_serves() {
     let grpc = fixture.start_grpc_client(Implementation::Core, "grpc-client", "greeter.example");
     for (at, backend) in ["a", "b"].into_iter().enumerate() {
         lead_to(at);
-        eventually(PATIENCE, "Envoys are answered", || {
-            envoys.iter().try_for_each(|envoy| match envoy.request("ingress")? {
-                answer if answer == backend => Ok(()),
-                answer => Err(answer),
-            })
-        });
+        envoys.iter().for_each(|envoy| envoy.wait_until_answered_by("ingress", backend));
         wait_until_answers(&grpc, backend);
     }
     // A few streams end with it: then it is left out. Without that it was asked for 92 times.
@@ -212,10 +207,7 @@ fn o12_endpoints_change_after_a_cluster_is_gone() {
     let envoys = transports.map(start);
     let are_answered_by = |backend: &str, bound| {
         eventually(bound, "Envoys are answered", || {
-            envoys.iter().try_for_each(|envoy| match envoy.request("ingress")? {
-                answer if answer == backend => Ok(()),
-                answer => Err(answer),
-            })
+            envoys.iter().try_for_each(|envoy| envoy.is_answered_by("ingress", backend))
         });
     };
     are_answered_by("a", PATIENCE);

@@ -5,7 +5,7 @@ use deltafan_test_support::origin::Origin as SilentOrigin;
 use tokio::runtime::Runtime;
 
 use crate::fixture::{
-    Implementation, PATIENCE, ScriptedBed, Transport, eventually, http_backend,
+    Implementation, ScriptedBed, Transport, http_backend,
     resources::{api_listener, cluster, endpoints, listener, routes},
     wait_until_answers,
 };
@@ -87,10 +87,5 @@ fn envoy_turns_away(transport: Transport, state: ControlPlane) {
     other.put(&routes("ingress-routes", BACKEND));
     other.put(&listener("ingress", &source, "ingress-routes"));
     let envoy = world.bed.start_envoy_with_fallback("envoy", transport, other.port());
-    eventually(PATIENCE, "Envoy is configured by the other server", || {
-        match envoy.request("ingress")?.as_str() {
-            "a" => Ok(()),
-            answer => Err(answer.to_owned()),
-        }
-    });
+    envoy.wait_until_answered_by("ingress", "a");
 }

@@ -4,10 +4,9 @@
 use std::{thread, time::Duration};
 
 use crate::fixture::{
-    CallResult, ControlPlane, Envoy, Fixture, GrpcClient, Implementation, PATIENCE, Transport, eventually,
-    http_backend, is_direct,
+    CallResult, ControlPlane, Envoy, Fixture, GrpcClient, Implementation, Transport, http_backend, is_direct,
     resources::{api_listener, cluster, endpoints, listener, routes},
-    skipped,
+    skipped, wait_until_answers,
 };
 
 const GROUPS: &str = r#"
@@ -39,20 +38,6 @@ fn fill(fixture: &Fixture, fleet: &str, http: u16, grpc: u16) {
     resources.iter().for_each(|resource| fixture.origin.put_for(fleet, resource));
 }
 
-fn wait_until_envoy_answers(envoy: &Envoy, expected: &str) {
-    eventually(PATIENCE, "Envoy leads to the backend of its fleet", || match envoy.request(INGRESS)? {
-        answer if answer == expected => Ok(()),
-        other => Err(other),
-    });
-}
-
-fn last_answer(client: &GrpcClient) -> Option<String> {
-    match client.results().pop() {
-        Some(CallResult::Answer { answer }) => Some(answer),
-        _ => None,
-    }
-}
-
 #[test]
 fn a_snapshot_cache_by_node_serves_three_fleets_through_one_relay() {
     if is_direct() {
@@ -75,13 +60,8 @@ fn a_snapshot_cache_by_node_serves_three_fleets_through_one_relay() {
         })
         .collect();
     for (fleet, envoy, client) in &clients {
-        wait_until_envoy_answers(envoy, fleet);
-        eventually(PATIENCE, "gRPC calls the backend of its fleet", || {
-            last_answer(client)
-                .filter(|answer| answer == fleet)
-                .map(drop)
-                .ok_or_else(|| format!("{:?}", client.results().last()))
-        });
+        envoy.wait_until_answered_by(INGRESS, fleet);
+        wait_until_answers(client, fleet);
     }
     let stats = fixture.origin.stats();
     assert_eq!(stats.connections.ever, 1, "one connection for all fleets: {stats:?}");
@@ -91,13 +71,8 @@ fn a_snapshot_cache_by_node_serves_three_fleets_through_one_relay() {
     fixture.origin.put_for("green", &endpoints("greeter", backends.port("other")));
     fixture.origin.put_for("green", &endpoints("backend", http_backend("other")));
     let (_, envoy, client) = &clients[1];
-    wait_until_envoy_answers(envoy, "other");
-    eventually(PATIENCE, "gRPC follows the change", || {
-        last_answer(client)
-            .filter(|answer| answer == "other")
-            .map(drop)
-            .ok_or_else(|| format!("{:?}", client.results().last()))
-    });
+    envoy.wait_until_answered_by(INGRESS, "other");
+    wait_until_answers(client, "other");
     thread::sleep(Duration::from_secs(1));
     for (fleet, envoy, client) in [&clients[0], &clients[2]] {
         assert_eq!(envoy.request(INGRESS).as_deref(), Ok(*fleet));

@@ -15,7 +15,6 @@ mod cut;
 mod envoy;
 mod evidence;
 mod facts;
-mod failover;
 mod fallback;
 mod faults;
 mod fixture;

@@ -4,10 +4,9 @@
 use deltafan_test_support::certificates::Authority;
 
 use crate::fixture::{
-    CallResult, Envoy, Implementation, PATIENCE, SecureFixture, Transport, eventually, http_backend,
-    is_direct,
+    Implementation, PATIENCE, SecureFixture, Transport, eventually, http_backend, is_direct,
     resources::{api_listener, cluster, endpoints, listener, routes},
-    skipped,
+    skipped, wait_until_answers,
 };
 
 const BACKEND: &str = "backend";
@@ -29,13 +28,6 @@ fn put_world(fixture: &SecureFixture) {
     fixture.origin.put(&listener(INGRESS, &source, "ingress-routes"));
 }
 
-fn wait_until_answers(envoy: &Envoy, expected: &str) {
-    eventually(PATIENCE, "the request reaches the backend", || match envoy.request(INGRESS)? {
-        answer if answer == expected => Ok(()),
-        answer => Err(format!("{answer:?}")),
-    });
-}
-
 /// Authorities and certificates of everybody are replaced while an Envoy holds its stream and resources change.
 #[test]
 fn envoy_follows_through_a_rotation() {
@@ -45,7 +37,7 @@ fn envoy_follows_through_a_rotation() {
     put_world(&fixture);
     fixture.origin.put(&endpoints(BACKEND, a));
     let envoy = fixture.start_envoy("envoy");
-    wait_until_answers(&envoy, "a");
+    envoy.wait_until_answered_by(INGRESS, "a");
 
     let mut reloads = fixture.relay.lock().metric("deltafan_tls_reloads_total");
     let ended = || fixture.relay.lock().metric("deltafan_streams_ended_total");
@@ -54,7 +46,7 @@ fn envoy_follows_through_a_rotation() {
         fixture.certify(authority, trusted);
         for (name, port) in [("b", b), ("a", a), ("b", b), ("a", a)] {
             fixture.origin.put(&endpoints(BACKEND, port));
-            wait_until_answers(&envoy, name);
+            envoy.wait_until_answered_by(INGRESS, name);
         }
         // The listener's files and those upstream.
         reloads += 2.0;
@@ -84,31 +76,26 @@ fn envoy_follows_through_a_rotation() {
     let answered = fixture.get_clusters(&new);
     assert!(answered.status.success(), "{answered:?}");
     let newcomer = fixture.start_envoy("newcomer");
-    wait_until_answers(&newcomer, "a");
+    newcomer.wait_until_answered_by(INGRESS, "a");
 
     // And so do those that have to come again: the relay to the control plane, the Envoys to the relay.
     fixture.origin.kill();
     fixture.origin.put(&endpoints(BACKEND, b));
     fixture.origin.start_again();
-    wait_until_answers(&envoy, "b");
+    envoy.wait_until_answered_by(INGRESS, "b");
     fixture.relay.lock().stop();
     fixture.relay.lock().start_again();
     fixture.origin.put(&endpoints(BACKEND, a));
-    wait_until_answers(&envoy, "a");
-    wait_until_answers(&newcomer, "a");
+    envoy.wait_until_answered_by(INGRESS, "a");
+    newcomer.wait_until_answered_by(INGRESS, "a");
     assert!(envoy.stat("cluster.deltafan.upstream_cx_total").unwrap() > 1);
 }
 
 /// Each implementation whose bootstrap can name a certificate for the xDS server. grpc-js 1.14 knows no such credentials,
 /// and grpc-java 1.85 reads nothing of their `config`.
 #[test]
-fn core_follows_an_endpoint_change() {
-    grpc_follows_an_endpoint_change(Implementation::Core);
-}
-
-#[test]
-fn go_follows_an_endpoint_change() {
-    grpc_follows_an_endpoint_change(Implementation::Go);
+fn grpc_clients_follow_an_endpoint_change() {
+    [Implementation::Core, Implementation::Go].into_iter().for_each(grpc_follows_an_endpoint_change);
 }
 
 fn grpc_follows_an_endpoint_change(clients: Implementation) {
@@ -125,14 +112,7 @@ fn grpc_follows_an_endpoint_change(clients: Implementation) {
     fixture.origin.put(&cluster(BACKEND, &source, "1s"));
     fixture.origin.put(&endpoints(BACKEND, backends.port("a")));
     let client = fixture.start_grpc_client(clients, "grpc-client", TARGET);
-    let wait_until_answers = |expected: &str| {
-        let expected = CallResult::Answer { answer: expected.to_owned() };
-        eventually(PATIENCE, "the call reaches the backend", || match client.results().last() {
-            Some(last) if *last == expected => Ok(()),
-            last => Err(format!("{last:?}")),
-        });
-    };
-    wait_until_answers("a");
+    wait_until_answers(&client, "a");
     fixture.origin.put(&endpoints(BACKEND, backends.port("b")));
-    wait_until_answers("b");
+    wait_until_answers(&client, "b");
 }

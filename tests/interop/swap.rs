@@ -186,10 +186,7 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
         (0..envoys).map(|number| fixture.start_envoy(&format!("envoy-{number}"), transport)).collect();
     let arrives = |round: usize| {
         for envoy in &envoys {
-            eventually(PATIENCE, "the route leads to the new cluster", || {
-                let answer = envoy.request(INGRESS)?;
-                if answer == backend(round).0 { Ok(()) } else { Err(answer) }
-            });
+            envoy.wait_until_answered_by(INGRESS, backend(round).0);
         }
     };
     arrives(0);

@@ -8,17 +8,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use deltafan::proto::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node, Status as Fault,
+use deltafan::{
+    grpc::BytesCodec,
+    proto::{
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node,
+        Status as Fault,
+    },
+    resource::{Envelope, TypeUrl, wire},
 };
+use deltafan_test_support::client::message_bytes;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::{runtime::Handle, sync::mpsc, task::AbortHandle};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Request, Status, client::Grpc, transport::Channel};
+use tokio_stream::{StreamExt as _, wrappers::UnboundedReceiverStream};
+use tonic::{Request, Status, Streaming, client::Grpc, transport::Channel};
 
-use super::codec::ProstCodec;
 use crate::fixture::{
     Transport,
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPED_ROUTES},
@@ -74,30 +79,6 @@ pub(crate) struct Held {
     lost: BTreeMap<String, BTreeSet<String>>,
     rejections: usize,
     failure: Option<String>,
-}
-
-/// envoy.service.discovery.v3.Resource, as far as this client reads it.
-#[derive(Clone, PartialEq, Message)]
-struct DeltaResource {
-    #[prost(string, tag = "1")]
-    version: String,
-    #[prost(string, tag = "3")]
-    name: String,
-    #[prost(bytes = "bytes", optional, tag = "2")]
-    resource: Option<Bytes>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
-}
-
-/// Common part of clusters, endpoints, listeners and routes: field 1 is their name.
-#[derive(Clone, PartialEq, Message)]
-struct Named {
-    #[prost(string, tag = "1")]
-    name: String,
 }
 
 impl Client {
@@ -257,13 +238,27 @@ async fn run(
     futures_util::future::try_join_all(each).await.map(drop)
 }
 
+/// Opens a stream; the requests in the channel are its first ones.
+async fn open<Q: Message + 'static>(
+    channel: Channel,
+    path: &PathAndQuery,
+    requests: mpsc::UnboundedReceiver<Q>,
+) -> Result<Streaming<Bytes>, Status> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let outgoing = UnboundedReceiverStream::new(requests).map(|request| message_bytes(&request));
+    Ok(client.streaming(Request::new(outgoing), path.clone(), BytesCodec).await?.into_inner())
+}
+
+fn read<R: Message + Default>(message: Bytes) -> Result<R, Status> {
+    R::decode(message).map_err(|error| Status::internal(error.to_string()))
+}
+
 async fn sotw(
     channel: Channel,
     stream: &Stream,
     (habits, held): (&Habits, &Mutex<Held>),
 ) -> Result<(), Status> {
-    let mut client = Grpc::new(channel);
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let (requests, outgoing) = mpsc::unbounded_channel();
     let names = |type_url: &str| {
         let found = stream.subscriptions.iter().find(|subscription| subscription.type_url == type_url);
@@ -280,10 +275,9 @@ async fn sotw(
         };
         requests.send(request).expect("the call is about to begin");
     }
-    let outgoing = Request::new(UnboundedReceiverStream::new(outgoing));
-    let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
-    let mut responses = client.streaming(outgoing, stream.path.clone(), codec).await?.into_inner();
-    while let Some(response) = responses.message().await? {
+    let mut responses = open(channel, &stream.path, outgoing).await?;
+    while let Some(message) = responses.message().await? {
+        let response: DiscoveryResponse = read(message)?;
         let error_detail = habits.fault(response.resources.iter().map(AsRef::as_ref));
         let mut held = held.lock();
         if error_detail.is_some() {
@@ -321,8 +315,6 @@ async fn delta(
     stream: &Stream,
     (habits, held): (&Habits, &Mutex<Held>),
 ) -> Result<(), Status> {
-    let mut client = Grpc::new(channel);
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let (requests, outgoing) = mpsc::unbounded_channel();
     for subscription in &stream.subscriptions {
         let versions = held.lock().versions.get(subscription.type_url).cloned();
@@ -335,13 +327,13 @@ async fn delta(
         };
         requests.send(request).expect("the call is about to begin");
     }
-    let outgoing = Request::new(UnboundedReceiverStream::new(outgoing));
-    let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
-    let mut responses = client.streaming(outgoing, stream.path.clone(), codec).await?.into_inner();
-    while let Some(response) = responses.message().await? {
+    let mut responses = open(channel, &stream.path, outgoing).await?;
+    while let Some(message) = responses.message().await? {
+        let response: DeltaDiscoveryResponse = read(message)?;
+        let type_url = TypeUrl::from(response.type_url.as_str());
         let sent: Vec<_> =
-            response.resources.iter().map(|each| DeltaResource::decode(each.clone()).unwrap()).collect();
-        let error_detail = habits.fault(sent.iter().filter_map(|each| each.resource.as_deref()));
+            response.resources.iter().map(|each| Envelope::parse(each, &type_url).unwrap()).collect();
+        let error_detail = habits.fault(sent.iter().filter_map(|each| each.body));
         let mut held = held.lock();
         let Held { resources, versions, lost, rejections, .. } = &mut *held;
         let resources = resources.entry(response.type_url.clone()).or_default();
@@ -356,9 +348,9 @@ async fn delta(
         if error_detail.is_some() {
             *rejections += 1;
         } else {
-            for DeltaResource { version, name, resource } in sent {
-                versions.insert(name.clone(), version);
-                resources.insert(name, resource.unwrap_or_default().to_vec());
+            for Envelope { version, name, body, .. } in sent {
+                versions.insert(name.to_owned(), version.to_owned());
+                resources.insert(name.to_owned(), body.unwrap_or_default().to_vec());
             }
         }
         let answer = DeltaDiscoveryRequest {
@@ -390,6 +382,11 @@ fn named(response: &DiscoveryResponse) -> impl Iterator<Item = (String, Vec<u8>)
     response.resources.iter().map(|any| (name_in(any), any.to_vec()))
 }
 
-fn name_in(any: &Bytes) -> String {
-    Named::decode(Any::decode(any.clone()).unwrap().value).unwrap().name
+/// Name of the resource in an Any: the first field of each type of the tests.
+pub(crate) fn name_in(any: &[u8]) -> String {
+    let field = |message, number| {
+        let field = wire::fields(message).map(Result::unwrap).find(|field| field.number == number);
+        field.unwrap().bytes().unwrap()
+    };
+    String::from_utf8(field(field(any, 2), 1).to_vec()).unwrap()
 }

@@ -1,7 +1,6 @@
 //! Many clients of all transports with overlapping subscriptions, and what the control plane sees of them.
 
 pub(crate) mod client;
-mod codec;
 pub(crate) mod world;
 
 use std::{

@@ -5,7 +5,6 @@ use std::time::Duration;
 use deltafan::{
     grpc::BytesCodec,
     proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse},
-    resource::wire,
 };
 use deltafan_test_support::client::{DELTA_ADS, SOTW_ADS, message_bytes, names, sotw_subscription};
 use http::uri::PathAndQuery;
@@ -19,6 +18,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{client::Grpc, transport::Channel};
 
 use super::MARK;
+use crate::fleet::client::name_in;
 
 /// After so many responses to one step there is no end to them.
 const ENDLESS: usize = 10;
@@ -72,15 +72,6 @@ impl Sotw {
             }
         }
     }
-}
-
-/// The name of a resource in an Any: the first field of each type of the tests.
-fn name_in(any: &[u8]) -> String {
-    let field = |message, number| {
-        let field = wire::fields(message).map(Result::unwrap).find(|field| field.number == number);
-        field.unwrap().bytes().unwrap()
-    };
-    String::from_utf8(field(field(any, 2), 1).to_vec()).unwrap()
 }
 
 impl Delta {
