@@ -1,6 +1,5 @@
 //! Order across the types of an aggregated stream: R-ADS.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use deltafan::cache::{Protocol, View};
@@ -128,18 +127,6 @@ fn r_ads_05_v1_endpoints_follow_a_changed_cluster_unchanged() {
 }
 
 #[test]
-fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
-    for mut client in both(&fixture, &["eds"]) {
-        client.acked_with(&fixture, NAMES);
-        fixture.origin("cds eds-a:2");
-        // A client that warms the cluster answers neither before the endpoints came.
-        assert_eq!(client.told(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
-        fixture.origin("cds eds-a:1");
-    }
-}
-
-#[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
     let fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:2").with_named("eds eds-a:1");
     // The endpoints are asked for and answered first; then the client shows which clusters it holds.
@@ -147,19 +134,6 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
     assert_eq!(client.acked(&fixture), ["eds eds-a:1"]);
     client.resume(&fixture, "cds", &[], &[("eds-a", "1")]);
     assert_eq!(client.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
-}
-
-#[test]
-fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
-    let mut sotw = fixture.client(Protocol::Sotw, Some("eds"));
-    sotw.ask(&fixture, "eds", &["eds-a"]);
-    let mut delta = fixture.client(Protocol::Delta, Some("eds"));
-    delta.change(&fixture, "eds", "eds-a");
-    sotw.acked_with(&fixture, NAMES);
-    delta.acked(&fixture);
-    fixture.origin("cds eds-a:2");
-    assert!(sotw.told(&fixture).is_empty() && delta.told(&fixture).is_empty());
 }
 
 #[test]
@@ -300,29 +274,6 @@ pub(crate) fn knowing_x() -> Fixture {
     fixture
 }
 
-/// Envoy ACKs clusters once they are warm (V1).
-#[test]
-fn r_ads_03_routes_wait_until_their_clusters_are_acked_and_removals_until_routes_are() {
-    let mut fixture = knowing_x();
-    for mut client in both(&fixture, &["rds"]) {
-        moves(&mut fixture, &mut client);
-        let clusters = client.poll(&fixture).unwrap();
-        assert!(client.told(&fixture).is_empty(), "the route waits");
-        // It asks for endpoints of the new cluster meanwhile, and is sent them.
-        client.ask_or_change(&fixture, "eds", "eds-a");
-        assert_eq!(client.acked_with(&fixture, NAMES), ["eds eds-a:1"]);
-        client.ack(&fixture, &clusters, &[]);
-        let route = client.poll(&fixture).unwrap();
-        assert_eq!(show(&route), "rds r:y");
-        assert!(client.told(&fixture).is_empty(), "the removal waits");
-        fixture.after(Duration::from_secs(2));
-        assert!(client.told(&fixture).is_empty(), "the route is not ACKed");
-        client.ack(&fixture, &route, &["r"]);
-        assert!(client.poll(&fixture).is_some_and(|told| show(&told).starts_with("cds ")));
-        back(&mut fixture);
-    }
-}
-
 #[test]
 fn r_ads_03_routes_and_removals_wait_for_a_time_only() {
     let mut fixture = knowing_x();
@@ -352,62 +303,6 @@ fn r_ads_03_routes_and_removals_wait_for_a_time_only() {
     }
 }
 
-/// A cluster that is gone may never be warm, so that its ACK does not come.
-#[test]
-fn r_ads_03_a_cluster_that_is_gone_before_it_was_acked_holds_nothing_up() {
-    let mut fixture = knowing_x();
-    let look = Duration::from_millis(200);
-    // Names that were never there before.
-    for (mut client, [y, z]) in both(&fixture, &["rds"]).into_iter().zip([["y1", "z1"], ["y2", "z2"]]) {
-        client.acked_with(&fixture, NAMES);
-        fixture.origin(&format!("cds {y}:1"));
-        client.poll(&fixture).unwrap();
-        fixture.origin("cds -x");
-        fixture.origin(&format!("cds {z}:1"));
-        fixture.named(&format!("rds r:{z}"));
-        fixture.origin(&format!("cds -{y}"));
-        assert!(client.told(&fixture).is_empty(), "it may ACK yet");
-        fixture.after(look);
-        let told = client.poll(&fixture).unwrap();
-        let names: BTreeSet<&str> = told.resources.iter().map(|(name, _)| name.as_str()).collect();
-        let removed: Vec<&str> = told.removed.iter().map(String::as_str).collect();
-        assert!(
-            (names == [z].into() && removed == [y]) || names == ["keep", "x", z].into(),
-            "x stays for the route that leads there: {told:?}"
-        );
-        assert!(client.told(&fixture).is_empty(), "the route waits");
-        // It does not come back.
-        fixture.origin(&format!("cds {z}:2"));
-        client.ack(&fixture, &told, &[]);
-        let told = client.poll(&fixture).unwrap();
-        assert!(told.resources.iter().all(|(name, _)| name != y), "{told:?}");
-        client.ack(&fixture, &told, &[]);
-        assert_eq!(client.acked_with(&fixture, NAMES), [format!("rds r:{z}")]);
-        assert!(client.overdue.is_empty());
-        fixture.after(Duration::from_secs(2));
-        assert_eq!(client.acked_with(&fixture, NAMES).len(), 1, "x goes");
-        fixture.origin("cds x:1");
-        fixture.named("rds r:x");
-        fixture.origin(&format!("cds -{z}"));
-        fixture.after(Duration::from_secs(60));
-    }
-}
-
-/// Nobody knows which clusters a client has from an earlier stream, with routes that lead there.
-#[test]
-fn r_ads_03_a_cluster_of_an_unanswered_first_response_is_removed_like_any_other() {
-    let mut fixture = knowing_x();
-    for mut client in both(&fixture, &["rds"]) {
-        client.poll(&fixture).unwrap();
-        fixture.origin("cds y:1");
-        fixture.origin("cds -x");
-        fixture.after(Duration::from_millis(200));
-        assert!(client.told(&fixture).is_empty());
-        fixture.origin("cds x:1");
-        fixture.origin("cds -y");
-    }
-}
-
 /// A name that a client asked for by name, it may have been told before the name was a member of the wildcard set.
 #[test]
 fn r_ads_03_a_union_has_all_that_was_told_by_name() {
@@ -423,27 +318,6 @@ fn r_ads_03_a_union_has_all_that_was_told_by_name() {
     fixture.answer(View::Named, "cds -n k:2");
     fixture.origin("cds -n k:2");
     assert_eq!(client.told(&fixture), ["cds k:2 n:1"], "the route that leads to n is not replaced yet");
-}
-
-/// A client that resumes holds clusters of which the relay has not heard.
-#[test]
-fn r_ads_03_a_cluster_from_an_earlier_stream_is_removed_like_any_other() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds keep:1").with_named("rds r:w");
-    let mut client = fixture.delta();
-    client.resume(&fixture, "rds", &["r"], &[]);
-    client.resume(&fixture, "cds", &["*"], &[("keep", "0"), ("w", "1")]);
-    for _ in 0..2 {
-        let told = client.poll(&fixture).unwrap();
-        assert!(told.removed.is_empty());
-        client.ack(&fixture, &told, &[]);
-    }
-    fixture.origin("cds w:1 u:1");
-    let told = client.poll(&fixture).unwrap();
-    assert!(told.removed.is_empty());
-    fixture.named("rds r:keep");
-    fixture.origin("cds -w");
-    fixture.after(Duration::from_millis(200));
-    assert!(client.told(&fixture).iter().all(|told| !told.contains("-w")), "r leads to w");
 }
 
 /// A cluster to which a route was sent before it was there may be in use before it is accepted.
@@ -465,24 +339,6 @@ fn r_ads_03_a_cluster_whose_route_came_first_is_removed_like_any_other() {
         fixture.origin(&format!("cds -cold-{w}"));
         fixture.after(Duration::from_secs(60));
     }
-}
-
-/// In a full state that still says what goes, what came and went meanwhile would be news.
-#[test]
-fn r_ads_03_a_union_has_nothing_that_its_client_was_never_sent() {
-    let mut fixture = knowing_x();
-    let mut client = fixture.sotw_of("cds", &[]);
-    client.ask(&fixture, "rds", &["r"]);
-    client.acked_with(&fixture, NAMES);
-    fixture.origin("cds y:1");
-    fixture.origin("cds -x");
-    fixture.origin("cds -y");
-    fixture.origin("cds z:1");
-    assert_eq!(client.acked_with(&fixture, NAMES), ["cds keep:1 x:1 z:1"]);
-    fixture.origin("cds z:2");
-    assert_eq!(client.acked_with(&fixture, NAMES), ["cds keep:1 x:1 z:2"]);
-    fixture.after(Duration::from_secs(10));
-    assert_eq!(client.acked_with(&fixture, NAMES), ["cds keep:1 z:2"]);
 }
 
 /// Nothing of a response that was rejected will be warm.
@@ -518,21 +374,6 @@ fn r_ads_03_routes_of_clients_that_ask_for_clusters_afterwards_do_not_wait() {
     for client in [&mut grpc, &mut named, &mut wildcard] {
         assert_eq!(client.told(&fixture), ["cds x:2", "rds r:y"]);
     }
-}
-
-/// A stream of a single type knows nothing of the others.
-#[test]
-fn r_ads_03_streams_of_one_type_do_not_wait_for_each_other() {
-    let mut fixture = knowing_x();
-    let mut clusters = fixture.client(Protocol::Delta, Some("cds"));
-    clusters.change(&fixture, "cds", "*");
-    let mut routes = fixture.client(Protocol::Delta, Some("rds"));
-    routes.change(&fixture, "rds", "r");
-    clusters.acked(&fixture);
-    routes.acked(&fixture);
-    move_from_x_to_y(&mut fixture);
-    assert_eq!(clusters.told(&fixture), ["cds y:1 -x"]);
-    assert_eq!(routes.told(&fixture), ["rds r:y"]);
 }
 
 /// Clusters that change faster than a client answers are no reason to keep its routes from it.

@@ -1,9 +1,8 @@
 //! Aliases and virtual hosts on demand: R-Delta-21 to R-Delta-23, R-Relay-20.
 
-use deltafan::cache::Protocol;
 use deltafan::subscription::{NextStep, Upstream};
 use deltafan_test_support::fixture::Client;
-use deltafan_test_support::whole::{Primary, Secondary, Whole};
+use deltafan_test_support::whole::{Primary, Whole};
 
 /// Nothing said.
 const NONE: [&str; 0] = [];
@@ -21,35 +20,6 @@ fn resolved() -> (Whole, Client) {
     whole.says(Primary, "vhds r/v:1=r/a,r/b");
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1"]);
     (whole, client)
-}
-
-/// A relay whose client asks for these virtual hosts, and is answered so.
-fn answered(names: &str, answer: &str) -> (Whole, Client) {
-    let mut whole = Whole::new();
-    let client = whole.asking("vhds", names);
-    whole.asked(Primary);
-    whole.says(Primary, answer);
-    (whole, client)
-}
-
-#[test]
-fn r_delta_21_a_subscription_to_an_alias_is_answered_by_the_own_name() {
-    let (mut whole, mut first) = resolved();
-    let mut second = whole.asking("vhds", "r/a");
-    assert_eq!(told(&mut second, &whole), ["vhds r/v:1"]);
-    assert_eq!(whole.asked(Primary), "", "it was answered from the cache");
-
-    let mut third = whole.asking("vhds", "r/b");
-    assert_eq!(told(&mut third, &whole), NONE, "nobody has asked for this one before");
-    assert_eq!(whole.asked(Primary), "r/b", "upstream is asked by the very string");
-    whole.says(Primary, "vhds r/v:1=r/a,r/b");
-    assert_eq!(told(&mut third, &whole), ["vhds r/v:1"]);
-    assert_eq!([told(&mut first, &whole), told(&mut second, &whole)], [NONE, NONE], "an answer is no news");
-
-    whole.says(Primary, "vhds r/v:2=r/a,r/b");
-    for client in [&mut first, &mut second, &mut third] {
-        assert_eq!(told(client, &whole), ["vhds r/v:2"]);
-    }
 }
 
 #[test]
@@ -108,32 +78,6 @@ fn r_delta_21_a_resource_held_by_another_name_is_not_taken_from_a_client() {
 }
 
 #[test]
-fn r_relay_20_a_removal_is_told_by_the_own_name_and_makes_the_aliases_absent() {
-    let (mut whole, mut client) = resolved();
-    let mut other = whole.asking("vhds", "r/b");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/v:1=r/a,r/b");
-    assert_eq!(told(&mut other, &whole), ["vhds r/v:1"]);
-    whole.says(Primary, "vhds -r/v");
-    assert_eq!(told(&mut client, &whole), ["vhds -r/v"]);
-    assert_eq!(told(&mut other, &whole), ["vhds -r/v"]);
-    assert_eq!(whole.seen("vhds", "r/a"), "absent");
-    let mut late = whole.asking("vhds", "r/a");
-    assert_eq!(told(&mut late, &whole), ["vhds -r/a"], "it holds nothing by another name");
-    // And back.
-    whole.says(Primary, "vhds r/v:2=r/a");
-    assert_eq!(told(&mut client, &whole), ["vhds r/v:2"]);
-    assert_eq!(told(&mut late, &whole), ["vhds r/v:2"]);
-    assert_eq!(told(&mut other, &whole), NONE);
-}
-
-#[test]
-fn r_relay_20_an_alias_that_was_never_resolved_is_removed_by_itself() {
-    let (whole, mut client) = answered("r/a", "vhds -r/a");
-    assert_eq!(told(&mut client, &whole), ["vhds -r/a"]);
-}
-
-#[test]
 fn r_relay_20_versions_are_claimed_upstream_by_the_own_name() {
     let (mut whole, mut client) = resolved();
     whole.reconnect();
@@ -157,66 +101,11 @@ fn r_relay_20_aliases_that_nobody_asked_for_leave_no_trace() {
 }
 
 #[test]
-fn r_relay_20_over_state_of_the_world_an_alias_is_a_name_like_any_other() {
-    let mut whole = Whole::new();
-    let mut client = whole.fixture.client(Protocol::Sotw, None);
-    client.ask(&whole.fixture, "cds", &["a", "b", "own"]);
-    assert_eq!(whole.asked(Primary), "a b own");
-    whole.says(Primary, "cds own:1=a,b");
-    let names: &[(&str, &[&str])] = &[("cds", &["a", "b", "own"])];
-    assert_eq!(client.acked_with(&whole.fixture, names), ["cds own:1"], "once");
-    whole.says(Primary, "cds own:2=b");
-    assert_eq!(client.acked_with(&whole.fixture, names), ["cds own:2"]);
-    whole.says(Primary, "cds -own");
-    assert_eq!(client.acked_with(&whole.fixture, names), ["cds"]);
-}
-
-#[test]
-fn r_relay_03_a_resource_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
-    let mut whole = Whole::new();
-    // Envoy's first request for virtual hosts is empty, which is the legacy wildcard (R-Delta-23).
-    let mut first = whole.asking("vhds", "");
-    let mut second = whole.asking("vhds", "");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/member:1");
-    whole.pass(1_000);
-    assert_eq!(told(&mut first, &whole), ["vhds r/member:1"]);
-    assert_eq!(told(&mut second, &whole), ["vhds r/member:1"]);
-    first.change(&whole.fixture, "vhds", "r/host.example");
-    assert_eq!(whole.asked(Primary), "");
-    assert_eq!(whole.asked(Secondary), "r/host.example");
-    whole.says(Secondary, "vhds r/v:1=r/host.example");
-    assert_eq!(told(&mut first, &whole), ["vhds r/v:1"]);
-    assert_eq!(told(&mut second, &whole), NONE);
-    whole.says(Secondary, "vhds -r/v");
-    assert_eq!(told(&mut first, &whole), ["vhds -r/v"]);
-    assert_eq!(told(&mut second, &whole), NONE);
-}
-
-#[test]
-fn r_delta_22_an_alias_of_nothing_is_passed_on_and_is_no_removal() {
-    let (mut whole, mut first) = answered("r/a", "vhds r/a:?=r/a");
-    assert_eq!(told(&mut first, &whole), ["vhds r/a:unresolved"]);
-    let mut late = whole.asking("vhds", "r/a");
-    assert_eq!(told(&mut late, &whole), ["vhds r/a:unresolved"], "at once");
-    assert_eq!(whole.asked(Primary), "", "without a word upstream");
-    let mut sotw = whole.fixture.client(Protocol::Sotw, None);
-    sotw.ask(&whole.fixture, "vhds", &["r/a"]);
-    assert_eq!(sotw.told(&whole.fixture), NONE, "there are no words for it");
-
-    whole.says(Primary, "vhds r/v:1=r/a");
-    assert_eq!(told(&mut first, &whole), ["vhds r/v:1"]);
-    assert_eq!(told(&mut late, &whole), ["vhds r/v:1"]);
-    whole.says(Primary, "vhds r/a:?=r/a");
-    assert_eq!(told(&mut first, &whole), ["vhds r/a:unresolved -r/v"], "it is an alias of nothing again");
-    whole.says(Primary, "vhds -r/a");
-    assert_eq!(told(&mut first, &whole), ["vhds -r/a"]);
-    assert_eq!(told(&mut late, &whole), ["vhds -r/v"], "which is what it holds");
-}
-
-#[test]
 fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client() {
-    let (mut whole, client) = answered("r/a", "vhds r/a:?=r/a");
+    let mut whole = Whole::new();
+    let client = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/a:?=r/a");
     whole.reconnect();
     let requests = whole.requests(Primary);
     assert_eq!(requests[0].resource_names_subscribe, ["r/a"]);

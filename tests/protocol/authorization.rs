@@ -8,7 +8,7 @@ use deltafan::cache::{Change, Completeness, Limits, Op, OriginError, Resend, Vie
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
 use deltafan::subscription::{
-    Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
+    Code, Denied, HiddenCounts, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
 };
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 use deltafan_test_support::wire::{self, variant};
@@ -124,75 +124,6 @@ fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
     let mut other = fixture.sotw_of("cds", &[]);
     fixture.fill();
     assert_eq!(other.acked(&fixture), ["cds theirs/b:1"]);
-}
-
-#[test]
-fn a_refused_name_is_no_more_than_one_that_does_not_exist() {
-    let mut told = Vec::new();
-    for exists in [false, true] {
-        let mut fixture = fixture(may_see(&["mine/**"]));
-        fixture.origin("cds mine/a:1");
-        if exists {
-            fixture.origin("cds theirs/b:1");
-        }
-        let mut client = fixture.delta();
-        client.resume(&fixture, "cds", &["*", "theirs/b"], &[("theirs/b", "1"), ("theirs/c", "1")]);
-        fixture.fill();
-        told.push(client.acked(&fixture));
-    }
-    assert_eq!(told[0], told[1]);
-    assert!(told[0].iter().any(|said| said.contains("-theirs/b") && said.contains("-theirs/c")), "{told:?}");
-}
-
-#[test]
-fn a_wildcard_is_filtered_on_streams_of_both_kinds_and_in_polls() {
-    let mut fixture = fixture(may_see(&["mine/**"]));
-    fixture.origin("cds mine/a:1 theirs/b:1");
-    let (mut delta, mut sotw) = (fixture.delta_of("cds", "*"), fixture.sotw_of("cds", &[]));
-    let first = poll(&fixture, "cds", &[], None).unwrap();
-    fixture.fill();
-    assert_eq!(delta.acked(&fixture), ["cds mine/a:1"]);
-    assert_eq!(sotw.acked(&fixture), ["cds mine/a:1"]);
-    assert_eq!(answered(&fixture, &first).unwrap(), ["mine/a"]);
-    assert_eq!(first.hidden().wildcards, 1);
-    assert_eq!(delta.session.take_hidden().wildcards, 1);
-
-    fixture.origin("cds theirs/b:2 mine/c:1 -mine/a");
-    assert_eq!(delta.acked(&fixture), ["cds mine/c:1 -mine/a"]);
-    assert_eq!(sotw.acked(&fixture), ["cds mine/c:1"]);
-    let version = first.found().version;
-    fixture.origin("cds theirs/d:1 -theirs/b");
-    assert_eq!((delta.acked(&fixture), sotw.acked(&fixture)), (vec![], vec![]));
-    assert_eq!(first.found().version, version, "nor can it be told from the version");
-}
-
-#[test]
-fn a_wildcard_that_becomes_known_before_its_clients_are_heard_of_lacks_nothing() {
-    let mut fixture = Fixture::new();
-    fixture.rules.permissions = may_see(&["mine/**"]);
-    fixture.origin("cds mine/a:1 theirs/b:1");
-    let (mut delta, mut sotw) = (fixture.delta_of("cds", "*"), fixture.sotw_of("cds", &[]));
-    fixture.known("cds");
-    for _ in 0..2 {
-        assert_eq!(delta.acked(&fixture), ["cds mine/a:1"]);
-        assert_eq!(sotw.acked(&fixture), ["cds mine/a:1"]);
-        fixture.fill();
-        (delta, sotw) = (fixture.delta(), fixture.sotw());
-        delta.change(&fixture, "cds", "*");
-        sotw.ask(&fixture, "cds", &[]);
-    }
-}
-
-#[test]
-fn a_refused_name_holds_no_state_of_the_world_back() {
-    let mut fixture = fixture(may_see(&["mine/**"]));
-    fixture.origin("cds mine/a:1 theirs/b:1");
-    let mut sotw = fixture.sotw_of("cds", &["mine/a", "theirs/b"]);
-    let polled = poll(&fixture, "cds", &["mine/a", "theirs/b"], None).unwrap();
-    fixture.fill();
-    fixture.named("cds mine/a:1 theirs/b:1");
-    assert_eq!(sotw.acked_with(&fixture, &[("cds", &["mine/a", "theirs/b"])]), ["cds mine/a:1"]);
-    assert_eq!(answered(&fixture, &polled).unwrap(), ["mine/a"]);
 }
 
 #[test]
@@ -370,26 +301,6 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
 }
 
 #[test]
-fn a_type_that_may_not_be_asked_for_ends_the_stream() {
-    let permissions = Permissions { types: Some(BTreeSet::from([url("cds")])), ..Permissions::default() };
-    let mut fixture = fixture(permissions);
-    fixture.origin("cds a:1");
-    let mut client = filled(&mut fixture, "cds", "*");
-    assert_eq!(client.acked(&fixture), ["cds a:1"]);
-    let request = |short: &str| DeltaDiscoveryRequest {
-        type_url: url(short).as_str().to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    };
-    assert_eq!(denied(client.on_delta_request(&fixture, request("eds"))), Some(Denied::Type));
-    let mut only = fixture.client(deltafan::cache::Protocol::Sotw, Some("eds"));
-    assert_eq!(denied(only.on_sotw_request(&fixture, DiscoveryRequest::default())), Some(Denied::Type));
-    assert_eq!(denied(poll(&fixture, "eds", &[], None)), Some(Denied::Type));
-    fixture.rules.serve_secrets = false;
-    fixture.rules.permissions = Permissions::default();
-    assert_eq!(denied(poll(&fixture, "sds", &["a"], None)), Some(Denied::Secret));
-}
-
-#[test]
 fn a_client_without_room_for_its_view_is_told_so() {
     let limits = Limits { parameter_sets: 1, ..Limits::default() };
     let mut fixture = Fixture::with_limits(limits);
@@ -422,21 +333,6 @@ fn secrets_are_not_had_by_another_url_of_their_type() {
             "{type_url}"
         );
     }
-}
-
-#[test]
-fn a_client_without_any_permission_is_told_so_at_its_first_request() {
-    let fixture = fixture(Permissions::nothing());
-    let type_url = url("cds").as_str().to_owned();
-    let delta = DeltaDiscoveryRequest { type_url: type_url.clone(), ..DeltaDiscoveryRequest::default() };
-    assert_eq!(denied(fixture.delta().on_delta_request(&fixture, delta)), Some(Denied::Peer));
-    let sotw = DiscoveryRequest { type_url, ..DiscoveryRequest::default() };
-    assert_eq!(denied(fixture.sotw().on_sotw_request(&fixture, sotw)), Some(Denied::Peer));
-    assert_eq!(denied(poll(&fixture, "cds", &[], None)), Some(Denied::Peer));
-    assert!(
-        matches!(fixture.delta().session.next(fixture.now, fixture.upstream), NextStep::Wait(_)),
-        "nothing before it asks"
-    );
 }
 
 fn locate(

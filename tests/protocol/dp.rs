@@ -40,15 +40,6 @@ pub(crate) fn locating(fixture: &Fixture, short: &str, plain: &[&str], located: 
     client
 }
 
-fn unlocate(client: &mut Client, fixture: &Fixture, short: &str, located: &[(&str, &str)]) {
-    let request = DeltaDiscoveryRequest {
-        type_url: url(short).as_str().to_owned(),
-        resource_locators_unsubscribe: located.iter().map(|(name, pairs)| locator(name, pairs)).collect(),
-        ..DeltaDiscoveryRequest::default()
-    };
-    client.on_delta_request(fixture, request).unwrap();
-}
-
 fn list(client: &mut Client, fixture: &Fixture, short: &str, plain: &[&str], located: &[(&str, &str)]) {
     let nonce = client.nonce(short);
     let request = DiscoveryRequest {
@@ -96,51 +87,6 @@ fn given(key: &str, from: NodeField) -> NodeParameterRules {
 }
 
 #[test]
-fn r_dp_10_one_request_may_mix_plain_names_and_locators() {
-    let mut fixture = Fixture::new();
-    let mut client = locating(&fixture, "eds", &["a"], &[("b", "v=2"), ("c", "v=3")]);
-    fixture.fill();
-    fixture.seen("", View::Named, "eds a:1 b:wrong c:wrong");
-    fixture.seen("v=2", View::Named, "eds a:wrong b:2[v=2] c:wrong");
-    fixture.seen("v=3", View::Named, "eds a:wrong b:wrong c:3[v=3]");
-    assert_eq!(client.acked(&fixture), [r#"eds a:1 b{v = "2"}:2 c{v = "3"}:3"#]);
-    let mut late = locating(&fixture, "eds", &["c"], &[("b", "v=2")]);
-    fixture.fill();
-    assert_eq!(late.acked(&fixture), [r#"eds b{v = "2"}:2 c:wrong"#], "filled from what is held");
-}
-
-#[test]
-fn r_dp_11_over_state_of_the_world_locators_are_answered_wrapped_and_in_full() {
-    let mut fixture = Fixture::new();
-    let mut client = listing(&fixture, "eds", &[], &[("a", "v=1"), ("b", "v=1")]);
-    fixture.seen("v=1", View::Named, "eds a:1[v=1] b:1");
-    assert_eq!(client.told(&fixture), [r#"eds a{v = "1"}:1 b{}:1"#]);
-    list(&mut client, &fixture, "eds", &[], &[("b", "v=1")]);
-    fixture.seen("v=1", View::Named, "eds a:2[v=1]");
-    assert!(client.told(&fixture).is_empty(), "it was let go");
-    fixture.seen("v=1", View::Named, "eds b:2");
-    assert_eq!(client.told(&fixture), ["eds b{}:2"]);
-}
-
-#[test]
-fn r_dp_12_new_parameters_of_a_name_are_a_change_and_unsubscribing_takes_the_exact_ones() {
-    let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    fixture.seen("v=1", View::Named, "eds a:1[v=1] b:1");
-    fixture.seen("v=2", View::Named, "eds a:2[v=2] b:1");
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
-    assert_eq!(client.acked(&fixture), [r#"eds a{v = "1"}:1"#]);
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=2")]);
-    assert_eq!(client.acked(&fixture), [r#"eds a{v = "2"}:2 -a{v = "1"}"#], "the old identity ends with it");
-    unlocate(&mut client, &fixture, "eds", &[("a", "v=1")]);
-    fixture.seen("v=2", View::Named, "eds a:3[v=2]");
-    assert_eq!(client.acked(&fixture), [r#"eds a{v = "2"}:3"#], "still subscribed to");
-    unlocate(&mut client, &fixture, "eds", &[("a", "v=2")]);
-    fixture.seen("v=2", View::Named, "eds a:4[v=2]");
-    assert!(client.acked(&fixture).is_empty());
-}
-
-#[test]
 fn r_dp_12_parameters_without_a_variant_take_away_the_held_one() {
     // Whether anything was heard with the new parameters before makes no difference.
     for others in [true, false] {
@@ -157,20 +103,6 @@ fn r_dp_12_parameters_without_a_variant_take_away_the_held_one() {
         fixture.seen("v=2", View::Named, "eds -a");
         assert_eq!(client.acked(&fixture), [r#"eds -a{v = "1"}"#]);
     }
-}
-
-#[test]
-fn r_dp_14_versions_brought_count_for_the_variant_that_the_client_would_get() {
-    let mut fixture = Fixture::new();
-    fixture.rules.given = given("v", NodeField::Id);
-    fixture.known_to("v=1", "cds");
-    fixture.seen("v=1", View::Wildcard, "cds a:1[v=1] b:2");
-    fixture.known("cds");
-    fixture.origin("cds a:9");
-    let mut client = fixture.delta();
-    client.node.as_mut().unwrap().id = "1".to_owned();
-    client.resume(&fixture, "cds", &["*"], &[("a", "1"), ("b", "1"), ("c", "1")]);
-    assert_eq!(client.acked(&fixture), ["cds b:2", "cds -c"]);
 }
 
 #[test]

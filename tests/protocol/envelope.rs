@@ -1,14 +1,13 @@
 //! Envelopes of resources: redirects (R-XT-07) and resources that may not be kept (R-XT-09).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
 use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict};
+use deltafan_test_support::bell::Bell;
 use deltafan_test_support::fixture::Client;
 use deltafan_test_support::whole::{Primary, Whole};
 use deltafan_test_support::wire::{self, put, type_url};
@@ -188,27 +187,17 @@ fn r_xt_09_members_and_full_states_are_served_from_memory() {
     assert_eq!(whole.asked(Primary), "");
 }
 
-/// Counts how often it is woken.
-#[derive(Debug, Default)]
-struct Bell(AtomicUsize);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn r_xt_09_a_client_that_waits_for_a_resource_not_kept_is_woken_when_it_comes() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
     let mut late = whole.asking("eds", "e");
     assert_eq!(told(&mut late, &whole), NONE);
-    let bell = Arc::new(Bell::default());
-    late.session.wake_handle().register(&Waker::from(Arc::clone(&bell)));
+    let bell = Bell::new();
+    late.session.wake_handle().register(&bell.waker());
     whole.asked(Primary);
     whole.says(Primary, "eds e:1!");
-    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    assert_eq!(bell.take(), 1);
     assert_eq!(told(&mut late, &whole), ["eds e:1"]);
     drop(first);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deltafan::cache::{Limits, Op, OriginError, Protocol, TtlSupport};
 use deltafan::proto;
 use deltafan::subscription::{NextStep, Upstream};
-use deltafan_test_support::fixture::{Client, Fixture, fail, show, strings, url};
+use deltafan_test_support::fixture::{Client, Fixture, fail, strings, url};
 
 const NOTHING: [&str; 0] = [];
 
@@ -59,39 +59,6 @@ fn r_err_01_a_cohort_shares_the_frame_of_an_error() {
 }
 
 #[test]
-fn r_err_02_a_transient_error_takes_nothing_away() {
-    let mut fixture = Fixture::new().with_named("eds a:1");
-    for code in [14, 13, 2, 4, 99] {
-        fixture.fail("eds", "a", code);
-        let mut late = fixture.delta_of("eds", "a");
-        assert_eq!(late.acked(&fixture), ["eds a:1".to_owned(), format!("eds !a:{code}")]);
-        let mut sotw = fixture.sotw_of("eds", &["a"]);
-        let names = [("eds", &["a"][..])];
-        assert_eq!(sotw.acked_with(&fixture, &names), ["eds a:1".to_owned(), format!("eds !a:{code}")]);
-    }
-}
-
-#[test]
-fn r_err_03_not_found_is_does_not_exist() {
-    let mut fixture = Fixture::new().with_named("eds a:1");
-    let mut delta = fixture.delta_of("eds", "a");
-    let mut sotw = fixture.sotw_of("eds", &["a"]);
-    let names = [("eds", &["a"][..])];
-    delta.acked(&fixture);
-    sotw.acked_with(&fixture, &names);
-    fixture.fail("eds", "a", NOT_FOUND);
-    assert_eq!(delta.acked(&fixture), ["eds -a !a:5"], "R-Err-07");
-    assert_eq!(sotw.acked_with(&fixture, &names), ["eds !a:5"], "the only sign there is");
-    assert_eq!(fixture.delta_of("eds", "a").acked(&fixture), ["eds -a !a:5"]);
-    assert_eq!(fixture.sotw_of("eds", &["a"]).acked_with(&fixture, &names), ["eds !a:5"]);
-    fixture.named("eds -a");
-    assert_eq!(delta.acked(&fixture), NOTHING, "it says the same");
-    fixture.named("eds a:1");
-    assert_eq!(delta.acked(&fixture), ["eds a:1"]);
-    assert_eq!(sotw.acked_with(&fixture, &names), ["eds a:1"]);
-}
-
-#[test]
 fn r_err_03_a_name_with_an_error_keeps_no_one_waiting() {
     let mut fixture = Fixture::new().with_named("cds a:1");
     let mut client = fixture.sotw();
@@ -141,27 +108,6 @@ fn r_err_04_a_full_state_with_an_error_holds_all_that_there_is() {
     assert_eq!(late.acked_with(&fixture, &names), ["cds a:1 c:2 !b:5 !d:14", "cds a:1 c:2 !a:14"]);
 }
 
-#[test]
-fn r_err_05_the_wildcard_is_told_of_no_errors() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
-    let mut wildcard = fixture.delta_of("cds", "*");
-    let mut sotw = fixture.sotw_of("cds", &[]);
-    let mut both = fixture.delta_of("cds", "* a");
-    wildcard.acked(&fixture);
-    sotw.acked(&fixture);
-    both.acked(&fixture);
-    fixture.fail("cds", "a", UNAVAILABLE);
-    fixture.fail("cds", "c", UNAVAILABLE);
-    assert_eq!(wildcard.acked(&fixture), NOTHING);
-    assert_eq!(sotw.acked(&fixture), NOTHING);
-    assert_eq!(both.acked(&fixture), ["cds !a:14"], "who also asks by name is");
-    fixture.fail("cds", "a", NOT_FOUND);
-    assert_eq!(both.acked(&fixture), NOTHING, "as a member it exists");
-    fixture.origin("cds -a");
-    assert_eq!(wildcard.acked(&fixture), ["cds -a"]);
-    assert_eq!(both.acked(&fixture), ["cds -a !a:5"]);
-}
-
 const GLOB: &str = "xdstp://a/t/foo/*?k=v";
 const X: &str = "xdstp://a/t/foo/x?k=v";
 const Y: &str = "xdstp://a/t/foo/y?k=v";
@@ -194,49 +140,6 @@ fn r_xt_08_errors_of_a_glob_and_of_its_members() {
         NOTHING,
         "the origin was not asked for it by name"
     );
-}
-
-#[test]
-fn r_err_06_holders_keep_a_denied_resource_and_newcomers_do_not_get_it() {
-    let mut fixture = Fixture::new().with_named("eds a:1 b:1");
-    let mut holder = fixture.delta_of("eds", "a b");
-    holder.acked(&fixture);
-    fixture.fail("eds", "a", DENIED);
-    assert_eq!(holder.acked(&fixture), ["eds !a:7"], "and no removal");
-    let names = [("eds", &["a", "b"][..])];
-    assert_eq!(fixture.delta_of("eds", "a b").acked(&fixture), ["eds b:1 !a:7"]);
-    assert_eq!(fixture.sotw_of("eds", names[0].1).acked_with(&fixture, &names), ["eds b:1 !a:7"]);
-    let mut newcomer = fixture.delta_of("eds", "b");
-    newcomer.acked(&fixture);
-    newcomer.change(&fixture, "eds", "a");
-    assert_eq!(newcomer.acked(&fixture), ["eds !a:7"]);
-    fixture.fail("eds", "a", UNAVAILABLE);
-    assert_eq!(newcomer.acked(&fixture), ["eds !a:14"], "what is transient permits nothing");
-    assert_eq!(fixture.delta_of("eds", "a").acked(&fixture), ["eds !a:14"]);
-    fixture.named("eds a:1");
-    assert_eq!(newcomer.acked(&fixture), ["eds a:1"]);
-    assert_eq!(holder.acked(&fixture), ["eds a:1"]);
-}
-
-#[test]
-fn r_err_06_a_late_subscriber_gets_the_body_and_then_the_error() {
-    let mut fixture = Fixture::new().with_named("eds a:1");
-    fixture.fail("eds", "a", UNAVAILABLE);
-    let mut late = fixture.delta_of("eds", "a");
-    let told = late.poll(&fixture).unwrap();
-    assert_eq!(show(&told), "eds a:1");
-    assert!(late.poll(&fixture).is_none(), "one response at a time");
-    late.ack(&fixture, &told, &[]);
-    assert_eq!(late.acked(&fixture), ["eds !a:14"]);
-    let mut resumed = fixture.delta();
-    resumed.resume(&fixture, "eds", &["a"], &[("a", "1")]);
-    assert_eq!(resumed.acked(&fixture), ["eds a:1", "eds !a:14"]);
-    // Before it was told, the resource came again.
-    let mut late = fixture.delta_of("eds", "a");
-    let told = late.poll(&fixture).unwrap();
-    fixture.named("eds a:2");
-    late.ack(&fixture, &told, &[]);
-    assert_eq!(late.acked(&fixture), ["eds a:2"]);
 }
 
 #[test]

@@ -1,57 +1,14 @@
 //! Answers that are too large for one response (R-Up-23), and requests that are too large.
 
-use std::collections::BTreeMap;
-
 use deltafan::cache::{Change, Completeness, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::subscription::{Code, NextStep};
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 
-fn split() -> Fixture {
-    split_at(2500)
-}
-
 fn split_at(response_bytes: usize) -> Fixture {
     let mut fixture = Fixture::with_limits(Limits { response_bytes, ..Limits::default() });
     fixture.known("thing");
     fixture
-}
-
-#[test]
-fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
-    let mut fixture = split_at(25_000);
-    let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
-    fixture.bulky(&format!("thing {}", names.join(" ")));
-    let mut client = fixture.delta_of("thing", "*");
-    let first = client.poll(&fixture).unwrap();
-    assert!(first.resources.len() < 400, "cut");
-    client.ack(&fixture, &first, &[]);
-    fixture.bulky("thing n000:2 -n001 n399:2 -n398 n1:1");
-    let rest = client.acked(&fixture).join(" ");
-    for word in ["n000:2", "n399:2", "n1:1", "n397:1", "-n001"] {
-        assert!(rest.split(' ').any(|other| other == word), "{word}");
-    }
-    assert!(!rest.contains("n398:1") && !rest.contains("n399:1"));
-    assert_eq!(rest.matches("n200:").count(), 1);
-}
-
-/// Another relay could not tell the first part from the whole otherwise.
-#[test]
-fn r_up_23_each_part_but_the_last_says_that_more_follows() {
-    let mut fixture = split();
-    let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
-    fixture.bulky(&format!("thing {}", names.join(" ")));
-    for held in [&[][..], &[("n00", "0")]] {
-        let mut client = fixture.delta();
-        client.resume(&fixture, "thing", &["*"], held);
-        let mut more = Vec::new();
-        while let Some(part) = client.poll(&fixture) {
-            client.ack(&fixture, &part, &[]);
-            more.push(part.nonce.ends_with('>'));
-        }
-        let last = more.pop();
-        assert_eq!((more.len() > 5, more.contains(&false), last), (true, false, Some(false)));
-    }
 }
 
 /// Also where owed resources fill a response to the byte.
@@ -74,7 +31,7 @@ fn r_up_23_a_part_of_just_the_limit_says_that_more_follows() {
 
 #[test]
 fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_is_sent_whole() {
-    let mut fixture = split();
+    let mut fixture = split_at(2500);
     let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
     fixture.bulky(&format!("thing {}", names.join(" ")));
     let large = deltafan_test_support::wire::resource(&url("thing"), "n50", "2", 4000);
@@ -94,112 +51,6 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
         let all: Vec<String> = (0..100).map(|n| format!("n{n:02}")).collect();
         assert_eq!(told, all, "{protocol:?}");
     }
-}
-
-#[test]
-fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
-    let mut fixture = split();
-    fixture.named("thing -x -y");
-    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
-    fixture.apply("thing", Change::default());
-    let mut client = fixture.delta_of("thing", "* x y");
-    let told = client.acked(&fixture);
-    assert!(told.len() > 1, "{told:?}");
-    let told = told.join(" ");
-    assert_eq!((told.matches("-x").count(), told.matches("-y").count()), (1, 1), "{told}");
-    assert_eq!(told.matches(":1").count(), 7, "{told}");
-}
-
-/// Reads until there is nothing more: how often each name was told to be gone. No response exceeds the limit for responses
-/// by more than one name.
-fn told_gone(client: &mut Client, fixture: &Fixture) -> BTreeMap<String, usize> {
-    let mut gone = BTreeMap::new();
-    while let Some(told) = client.poll(fixture) {
-        let bytes: usize = told.removed.iter().map(String::len).sum();
-        assert!(bytes < 2500 + 100, "{bytes} bytes of {} names in one response", told.removed.len());
-        told.removed.iter().for_each(|name| *gone.entry(name.clone()).or_default() += 1);
-        client.ack(fixture, &told, &[]);
-    }
-    gone
-}
-
-fn long_names() -> Vec<String> {
-    (0..400).map(|number| format!("{number:0>80}")).collect()
-}
-
-fn each_once(names: &[String]) -> BTreeMap<String, usize> {
-    names.iter().map(|name| (name.clone(), 1)).collect()
-}
-
-#[test]
-fn r_up_23_many_removals_are_told_in_parts() {
-    let (mut fixture, names) = (split(), long_names());
-    let all = |form: &dyn Fn(&String) -> String| names.iter().map(form).collect::<Vec<_>>().join(" ");
-    fixture.known("cds");
-    fixture.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
-    fixture.named(&format!("thing {}", all(&|name| format!("by-{name}:1"))));
-    let (mut member, mut by_name) = (fixture.delta_of("thing", "*"), fixture.delta());
-    member.change(&fixture, "cds", "*");
-    by_name.change(&fixture, "thing", &all(&|name| format!("by-{name}")));
-    member.acked(&fixture);
-    by_name.acked(&fixture);
-    fixture.origin(&format!("thing {}", all(&|name| format!("-{name}"))));
-    fixture.named(&format!("thing {}", all(&|name| format!("-by-{name}"))));
-
-    let first = member.poll(&fixture).unwrap();
-    assert!(!first.removed.is_empty() && first.removed.len() < 400);
-    member.ack(&fixture, &first, &[]);
-    fixture.origin("cds a:1");
-    fixture.origin(&format!("thing {}:2 new:1", names[399]));
-    assert_eq!(member.poll(&fixture).unwrap().type_url, url("cds"), "an addition goes first all the same");
-    member.ack(&fixture, &member.newest("cds").clone(), &[]);
-    let again = member.poll(&fixture).unwrap();
-    assert_eq!(again.resources.len(), 2, "those of the type go along with removals, or before them");
-    member.ack(&fixture, &again, &[]);
-    let mut gone = told_gone(&mut member, &fixture);
-    for name in first.removed.iter().chain(&again.removed) {
-        *gone.entry(name.clone()).or_default() += 1;
-    }
-    assert_eq!(gone, each_once(&names[..399]));
-    let by: Vec<String> = names.iter().map(|name| format!("by-{name}")).collect();
-    assert_eq!(told_gone(&mut by_name, &fixture), each_once(&by));
-}
-
-#[test]
-fn r_up_23_many_names_that_do_not_exist_are_told_in_parts() {
-    let (mut fixture, names) = (split(), long_names());
-    fixture.named(&format!(
-        "thing {}",
-        names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ")
-    ));
-    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1");
-    let (mut at_first, mut later) = (fixture.delta(), fixture.delta());
-    at_first.change(&fixture, "thing", &format!("* {}", names.join(" ")));
-    assert_eq!(told_gone(&mut at_first, &fixture), each_once(&names));
-    later.change(&fixture, "thing", "a");
-    later.acked(&fixture);
-    later.change(&fixture, "thing", &names.join(" "));
-    assert_eq!(told_gone(&mut later, &fixture), each_once(&names));
-    let mut let_go = fixture.delta_of("thing", "*");
-    let_go.acked(&fixture);
-    let_go.change(&fixture, "thing", &names.join(" "));
-    told_gone(&mut let_go, &fixture);
-    let_go.change(
-        &fixture,
-        "thing",
-        &names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" "),
-    );
-    assert_eq!(told_gone(&mut let_go, &fixture), each_once(&names));
-}
-
-#[test]
-fn r_up_23_removals_for_a_client_that_comes_back_are_told_in_parts() {
-    let (mut fixture, names) = (split(), long_names());
-    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1");
-    let held: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
-    let mut client = fixture.delta();
-    client.resume(&fixture, "thing", &["*"], &held);
-    assert_eq!(told_gone(&mut client, &fixture), each_once(&names));
 }
 
 #[test]

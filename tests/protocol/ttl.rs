@@ -6,6 +6,7 @@ use std::time::Duration;
 use deltafan::cache::{Lease, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::subscription::{NextStep, Upstream};
+use deltafan_test_support::bell::Bell;
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 
 const TTL: &str = "xds.config.supports-resource-ttl";
@@ -80,92 +81,6 @@ fn r_ttl_07_features_beyond_a_bound_are_not_looked_at() {
         client.change(&fixture, "eds", "a");
         assert_eq!(client.told(&fixture), [expected]);
     }
-}
-
-#[test]
-fn r_ttl_02_a_heartbeat_is_passed_on_with_the_original_time() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
-    fixture.named("eds e:1@10000");
-    let mut client = delta_of(&fixture, "cds", "*");
-    client.change(&fixture, "eds", "e");
-    assert_eq!(client.acked(&fixture), ["cds a:1@10000 b:1", "eds e:1@10000"]);
-    for _ in 0..10 {
-        origin_after(&mut fixture, 5_000, "cds ~a@10000");
-        fixture.named("eds ~e@10000");
-        assert_eq!(client.acked(&fixture), ["cds a:~1@10000", "eds e:~1@10000"]);
-    }
-    fixture.named("eds ~e");
-    assert_eq!(client.acked(&fixture), ["eds e:~1"], "the time is taken away");
-    fixture.named("eds ~e@10000");
-    assert_eq!(client.acked(&fixture), ["eds e:~1@10000"], "and given again");
-    fixture.named("eds e:2");
-    assert_eq!(client.acked(&fixture), ["eds e:2"]);
-    fixture.named("eds ~e");
-    assert_eq!(client.acked(&fixture), NOTHING, "there is no time to take away");
-    fixture.named("eds ~nobody@10000");
-    assert_eq!(client.acked(&fixture), NOTHING, "what is not held cannot be renewed");
-}
-
-#[test]
-fn r_ttl_09_a_late_joiner_is_told_the_rest_of_the_time() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
-    for (passed, left) in [(100, 10_000), (1, 9_899), (4_899, 5_000), (4_999, 1), (1, 1)] {
-        after(&mut fixture, passed);
-        let mut client = delta_of(&fixture, "cds", "*");
-        assert_eq!(client.acked(&fixture), [format!("cds a:1@{left} b:1")]);
-        let mut client = sotw_of(&fixture, "cds", &["*"]);
-        assert_eq!(client.told(&fixture), [format!("cds a:1@{left} b:1")]);
-    }
-}
-
-#[test]
-fn r_ttl_09_a_name_asked_for_again_is_told_with_the_rest_of_its_time() {
-    let mut fixture = Fixture::new().with_named("eds e:1@10000");
-    let mut client = delta_of(&fixture, "eds", "e");
-    assert_eq!(client.acked(&fixture), ["eds e:1@10000"]);
-    after(&mut fixture, 4_000);
-    client.change(&fixture, "eds", "e");
-    assert_eq!(client.acked(&fixture), ["eds e:1@6000"], "R-Delta-04");
-    client.change(&fixture, "eds", "e");
-    fixture.named("eds ~e@10000");
-    assert_eq!(client.acked(&fixture), ["eds e:1@10000"], "what was asked for is the body");
-}
-
-#[test]
-fn r_ttl_09_nothing_is_renewed_while_the_origin_is_silent() {
-    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000");
-    let (mut delta, mut sotw) = (delta_of(&fixture, "cds", "*"), sotw_of(&fixture, "cds", &["*"]));
-    assert_eq!((delta.acked(&fixture).len(), sotw.acked_with(&fixture, &[("cds", &["*"])]).len()), (1, 1));
-    for _ in 0..100 {
-        after(&mut fixture, 100);
-        // Whatever wakes them.
-        assert_eq!(delta.acked(&fixture), NOTHING);
-        assert_eq!(sotw.told(&fixture), NOTHING);
-    }
-    fixture.origin("cds -a");
-    assert_eq!(delta.acked(&fixture), ["cds -a"]);
-    assert_eq!(sotw.told(&fixture), ["cds"]);
-}
-
-#[test]
-fn r_ttl_09_a_body_begins_anew_and_an_expired_one_does_so_too() {
-    let mut fixture = Fixture::new().with_named("eds e:1@10000");
-    let mut client = delta_of(&fixture, "eds", "e");
-    client.acked(&fixture);
-    named_after(&mut fixture, 5_000, "eds e:2@10000");
-    assert_eq!(client.acked(&fixture), ["eds e:2@10000"]);
-    named_after(&mut fixture, 10_000, "eds -e");
-    assert_eq!(client.acked(&fixture), ["eds -e"]);
-    fixture.named("eds ~e@10000");
-    assert_eq!(client.acked(&fixture), NOTHING);
-    fixture.named("eds e:2@10000");
-    assert_eq!(
-        client.acked(&fixture),
-        ["eds e:2@10000"],
-        "R-TTL-03: the body, though it is the version it had"
-    );
-    fixture.named("eds ~e@10000");
-    assert_eq!(client.acked(&fixture), ["eds e:~2@10000"]);
 }
 
 #[test]
@@ -267,25 +182,16 @@ fn r_ttl_07_a_renewal_is_nothing_to_a_client_that_is_told_no_times() {
     let told = sotw.poll(&fixture).unwrap();
     sotw.ack(&fixture, &told, &["*", "a"]);
 
-    let woken = Arc::new(Count::default());
+    let bell = Bell::new();
     for client in [&timed, &delta, &sotw] {
-        client.session.wake_handle().register(&Arc::clone(&woken).into());
+        client.session.wake_handle().register(&bell.waker());
     }
     fixture.origin("cds ~a@10000");
-    assert_eq!(woken.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the one that is told");
+    assert_eq!(bell.take(), 1, "the one that is told");
     assert_eq!((delta.acked(&fixture), sotw.told(&fixture)), (vec![], vec![]));
     assert_eq!(timed.acked(&fixture), ["cds a:~1@10000"]);
     let mut fresh = fixture.sotw_of("cds", &["*", "a"]);
     assert_eq!(fresh.poll(&fixture).unwrap().version, told.version, "the digest is that of the bodies");
-}
-
-#[derive(Debug, Default)]
-struct Count(std::sync::atomic::AtomicUsize);
-
-impl std::task::Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    }
 }
 
 #[test]
@@ -333,27 +239,6 @@ fn r_ttl_09_a_frame_with_times_is_shared_for_a_moment_only() {
         [said(9_000, 0), said(9_000, 0), said(9_000, 0), said(8_899, 1), said(8_899, 1), said(1, 2)],
         "what has no time is encoded once"
     );
-}
-
-#[test]
-fn r_ttl_09_large_sets_share_resources_without_a_time() {
-    let mut fixture = Fixture::with_limits(Limits { response_bytes: 64 << 10, ..Limits::default() });
-    fixture.known("cds");
-    let all: Vec<String> = (0..600).map(|at| format!("c{at:03}:1")).collect();
-    fixture.bulky(&format!("cds {}", all.join(" ")));
-    fixture.bulky("cds c300:1@10000");
-    let (mut delta, mut sotw) = (delta_of(&fixture, "cds", "*"), sotw_of(&fixture, "cds", &["*"]));
-    after(&mut fixture, 4_000);
-    let words = |told: Vec<String>| -> Vec<String> {
-        let words = told.iter().flat_map(|told| told.split(' ').skip(1)).map(str::to_owned);
-        let mut words: Vec<_> = words.collect();
-        words.sort_unstable();
-        words
-    };
-    let mut expected = all;
-    expected[300] = "c300:1@6000".to_owned();
-    assert_eq!(words(delta.acked(&fixture)), expected);
-    assert_eq!(words(sotw.told(&fixture)), expected);
 }
 
 /// Many renewals are small: they fit in one response, where the bodies would not.

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Wake, Waker};
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -11,31 +9,6 @@ use deltafan::cache::{Cache, Entry, HeldTotals, Named, Protocol, Snapshot, Visib
 use deltafan::subscription::{Session, SessionConfig};
 
 use deltafan_test_support::wire::{message, put, type_url};
-
-/// Waker that remembers that it was woken.
-#[derive(Debug, Default)]
-pub(crate) struct Bell(AtomicBool);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Bell {
-    pub(crate) fn is_ringing(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Whether it rang since this was last called.
-    pub(crate) fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
-    }
-
-    pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-        Waker::from(Arc::clone(self))
-    }
-}
 
 /// A new stream of a client; with `only` it is a per-type stream.
 pub(crate) fn session(

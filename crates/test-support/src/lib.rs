@@ -12,6 +12,7 @@
     reason = "values of tests, and tests that panic where they cannot go on"
 )]
 
+pub mod bell;
 pub mod certificates;
 pub mod client;
 pub mod fixture;

@@ -10,42 +10,6 @@ use deltafan_test_support::wire::parameters;
 
 use super::{list, listing, locate, locating};
 
-/// A wildcard and, with parameters, a name of it are answered.
-fn answer_both(fixture: &mut Fixture) {
-    fixture.fill();
-    fixture.seen("v=2", View::Named, "cds a:2[v=2]");
-    fixture.seen("", View::Wildcard, "cds a:1[!v] b:1");
-    fixture.known("cds");
-}
-
-#[test]
-fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
-    let mut fixture = Fixture::new();
-    let mut client = locating(&fixture, "cds", &["*"], &[("a", "v=2")]);
-    answer_both(&mut fixture);
-    let told = client.acked(&fixture).join(" ");
-    assert!(
-        told.contains(r#"a{v = "2"}:2"#) && !told.contains(":1 b") && !told.contains("not exists"),
-        "{told}"
-    );
-}
-
-#[test]
-fn a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
-    let mut fixture = Fixture::new();
-    // Somebody has the wildcard with v=2.
-    let _other = locating(&fixture, "cds", &[], &[("*", "v=2")]);
-    fixture.fill();
-    fixture.seen("v=2", View::Wildcard, "cds x:2[v=2] y:2[v=2]");
-    fixture.known_to("v=2", "cds");
-    // This one has it with v=1, and one name with v=2.
-    let mut client = listing(&fixture, "cds", &[], &[("*", "v=1"), ("a", "v=2")]);
-    fixture.fill();
-    fixture.seen("v=2", View::Named, "cds a:2[v=2]");
-    let told = client.told(&fixture);
-    assert!(told.is_empty(), "its wildcard is not known: {told:?}");
-}
-
 #[test]
 fn stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
     let mut fixture = Fixture::new();

@@ -12,7 +12,8 @@ use rand::rngs::StdRng;
 
 use super::origin::{CDS, RDS, ROUTE, TYPES};
 use super::subscription::{Subscribed, pick};
-use crate::common::{Bell, session};
+use crate::common::session;
+use deltafan_test_support::bell::Bell;
 use deltafan_test_support::wire::{Told, type_url};
 
 /// A response that was not answered.

@@ -12,6 +12,6 @@ use crate::harness;
 use world::World;
 
 #[test]
-fn a_million_steps_find_no_difference() {
+fn no_session_differs() {
     harness::play::<World>();
 }

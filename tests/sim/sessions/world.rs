@@ -195,7 +195,7 @@ impl World {
         if client.untaken.is_some() {
             return false;
         }
-        let rang = client.bell.take();
+        let rang = client.bell.take() > 0;
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
         client.session.wake_handle().register(&client.bell.waker());
         match client.session.next(self.now, Upstream::Answering) {

@@ -18,7 +18,7 @@ use deltafan::upstream::{Backoff, Mux, Representative, ServerId, Settings, Strea
 use prost::Message as _;
 use rand::rngs::StdRng;
 
-use crate::common::Bell;
+use deltafan_test_support::bell::Bell;
 use deltafan_test_support::wire::type_url;
 
 /// Time between two looks at what is unanswered, as of the client upstream.
@@ -573,7 +573,7 @@ impl Relay {
         let mut ended = Vec::new();
         for (stream, down) in &mut self.sessions {
             let is_due = down.deadline.is_some_and(|at| at <= now);
-            if down.untaken || !(down.bell.take() || is_due) {
+            if down.untaken || !(down.bell.take() > 0 || is_due) {
                 continue;
             }
             let turns = if down.turns.0 == Some(now) { down.turns.1 + 1 } else { 0 };

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use deltafan::cache::{Limits, ParameterView};
 use deltafan::node_field::NodeField;
-use deltafan::resource::Constraints;
 use deltafan::subscription::{NextStep, NodeParameterRules, PollHistory, Rule, SessionConfig, Upstream};
 use deltafan::upstream::{Settings, StreamId};
 use rand::rngs::StdRng;
@@ -252,30 +251,9 @@ impl World {
         if self.relay.trace {
             eprintln!("{} settled", self.step);
         }
-        if self.relay.trace {
-            for poller in &self.pollers {
-                eprintln!("poll {poller:?}");
-            }
-            self.show_stores();
-        }
         self.check_subscriptions();
         self.clients.iter().for_each(|client| client.check_settled(&self.relay.origin));
         self.pollers.iter().for_each(|poller| poller.check_settled(&self.relay.origin));
-    }
-
-    /// Prints each store as clients see it.
-    fn show_stores(&self) {
-        for of in self.relay.cache.types() {
-            eprintln!("store {} {:?}", of.type_url(), of.parameter_view());
-            for entry in of.snapshot().entries() {
-                let (name, member, named) = (entry.name(), entry.as_member(), entry.named());
-                let variants: Vec<_> = of.snapshot().variants(name.as_str()).map(shown).collect();
-                eprintln!("  {name}: member {member:?}, named {named:?}, of {variants:?}");
-            }
-        }
-        for (at, client) in self.clients.iter().enumerate() {
-            eprintln!("client {at} {:?} given {:?} {:?}", client.protocol, client.given, client.types);
-        }
     }
 
     /// Checks that each subscription upstream is wanted, and that each wanted name is brought by one.
@@ -317,8 +295,4 @@ impl World {
             }
         }
     }
-}
-
-fn shown(constraints: Option<Constraints>) -> String {
-    constraints.map(|constraints| constraints.to_string()).unwrap_or_default()
 }
