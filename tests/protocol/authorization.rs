@@ -8,7 +8,7 @@ use deltafan::cache::{Change, Completeness, Limits, Op, OriginError, Resend, Vie
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
 use deltafan::subscription::{
-    Code, Denied, HiddenCounts, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
+    Code, Denied, HiddenCounts, Permissions, Poll, PollHistory, PollVerdict, SessionError,
 };
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 use deltafan_test_support::wire::{self, variant};
@@ -47,19 +47,8 @@ fn denied(result: Result<impl std::fmt::Debug, SessionError>) -> Option<Denied> 
 }
 
 fn poll(fixture: &Fixture, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, SessionError> {
-    let rules = Arc::new(fixture.rules.clone());
     let request = DiscoveryRequest { node, resource_names: strings(names), ..DiscoveryRequest::default() };
-    let (memory, hold) = (PollHistory::default(), Duration::from_secs(1));
-    Poll::new(
-        &fixture.cache,
-        &rules,
-        &memory,
-        url(short).kind(),
-        request,
-        PollPeer::default(),
-        hold,
-        fixture.now,
-    )
+    fixture.poll(&PollHistory::default(), short, request, Duration::from_secs(1))
 }
 
 /// The names of what a poll is answered with; `None` where it is not answered.

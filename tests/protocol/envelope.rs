@@ -1,12 +1,11 @@
 //! Envelopes of resources: redirects (R-XT-07) and resources that may not be kept (R-XT-09).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
-use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict};
+use deltafan::subscription::{Poll, PollHistory, PollVerdict};
 use deltafan_test_support::bell::Bell;
 use deltafan_test_support::fixture::Client;
 use deltafan_test_support::whole::{Primary, Whole};
@@ -206,26 +205,14 @@ fn r_xt_09_a_client_that_waits_for_a_resource_not_kept_is_woken_when_it_comes() 
 fn r_xt_09_a_poll_waits_for_a_resource_that_was_not_kept() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
-    let (memory, rules) = (PollHistory::default(), Arc::new(whole.fixture.rules.clone()));
+    let memory = PollHistory::default();
     let poll = |whole: &Whole, version: &str| {
         let request = DiscoveryRequest {
             resource_names: vec!["e".to_owned()],
             version_info: version.to_owned(),
             ..DiscoveryRequest::default()
         };
-        let hold = Duration::from_secs(5);
-        let kind = type_url("eds").kind();
-        Poll::new(
-            &whole.fixture.cache,
-            &rules,
-            &memory,
-            kind,
-            request,
-            PollPeer { key: b"peer", ..PollPeer::default() },
-            hold,
-            whole.fixture.now,
-        )
-        .unwrap()
+        whole.fixture.poll(&memory, "eds", request, Duration::from_secs(5)).unwrap()
     };
     let newcomer = poll(&whole, "");
     let verdict = |poll: &Poll, whole: &Whole| poll.next(whole.fixture.now, whole.fixture.upstream);

@@ -1,7 +1,5 @@
 //! Clients that look on: they are told what is held for others, and nothing is asked upstream because of them.
 
-use std::time::Duration;
-
 use deltafan::cache::{Interest, Protocol};
 use deltafan::limit::Limit;
 use deltafan::proto::DeltaDiscoveryRequest;
@@ -22,25 +20,6 @@ fn interest(fixture: &Fixture) -> Vec<Interest> {
 fn wanted(names: &[(&str, bool)]) -> Vec<Interest> {
     let names = names.iter().map(|(name, is_wanted)| (Name::from(*name), *is_wanted)).collect();
     vec![Interest { wildcard: false, names, proof: false, refreshed: Vec::new() }]
-}
-
-#[test]
-fn an_observer_is_told_held_resources_and_their_changes() {
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds a:1").with_named("eds e:1");
-        let mut observer = observer(&fixture, protocol);
-        observer.ask_or_change(&fixture, "cds", "*");
-        assert_eq!(observer.acked(&fixture), ["cds a:1"]);
-        observer.ask_or_change(&fixture, "eds", "e");
-        assert_eq!(observer.acked_with(&fixture, &[("eds", &["e"])]), ["eds e:1"]);
-        assert_eq!(interest(&fixture), [], "{protocol:?}");
-        fixture.named("eds e:2");
-        fixture.origin("cds a:2");
-        let told = observer.acked_with(&fixture, &[("eds", &["e"])]);
-        assert_eq!(told.len(), 2, "{told:?}");
-        fixture.after(Duration::from_secs(60));
-        assert!(matches!(observer.next(&fixture), NextStep::Wait(_)), "all is known: it may stay");
-    }
 }
 
 #[test]

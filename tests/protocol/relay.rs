@@ -56,61 +56,6 @@ fn r_relay_04_a_client_that_may_hold_a_name_the_origin_ignores_waits_long_but_no
     assert!(fixture.now > asked + fixture.rules.detection_time, "a dead connection is silent too");
 }
 
-/// An empty full state would say of a name that it does not exist, and holds back nothing that another name could wait for.
-#[test]
-fn r_relay_04_a_client_that_sees_nothing_waits_for_each_name_from_its_own_moment() {
-    let mut fixture = Fixture::new();
-    let mut client = fixture.sotw_of("lds", &["none"]);
-    fixture.known("lds");
-    let heard = fixture.now;
-    let empty = loop {
-        match client.poll(&fixture) {
-            Some(response) => break response,
-            None => fixture.after(Duration::from_secs(1)),
-        }
-    };
-    client.ack(&fixture, &empty, &["none"]);
-    assert_eq!(fixture.now, heard + fixture.rules.longest_silence());
-    fixture.after(Duration::from_secs(10));
-    client.ask(&fixture, "lds", &["a", "none"]);
-    let asked = fixture.now;
-    let NextStep::Wait(Some(_)) = client.next(&fixture) else { panic!("nothing is known of the other name") };
-    fixture.after(Duration::from_secs(1));
-    fixture.named("lds a:1");
-    assert_eq!(told_in_time(&mut fixture, &mut client), ["lds a:1"]);
-    assert!(fixture.now < asked + Duration::from_secs(2));
-}
-
-#[test]
-fn r_relay_04_an_origin_that_answers_late_empties_no_client() {
-    let mut fixture = Fixture::new();
-    let mut client = fixture.sotw();
-    client.come_back(&fixture, "cds", &["a", "b"], EARLIER);
-    fixture.after(Duration::from_secs(10));
-    assert!(client.told(&fixture).is_empty(), "the origin has answered for other types only");
-    fixture.after(Duration::from_secs(4));
-    fixture.named("cds a:1");
-    let heard = fixture.now;
-    assert!(client.told(&fixture).is_empty(), "the rest of its answer is on its way");
-    assert_eq!(told_in_time(&mut fixture, &mut client), ["cds a:1"]);
-    assert_eq!(fixture.now, heard + fixture.rules.longest_silence());
-}
-
-#[test]
-fn r_relay_04_a_state_of_which_nothing_is_known_is_never_told_to_a_client_that_may_hold_it() {
-    let mut fixture = Fixture::new();
-    let mut client = fixture.sotw();
-    client.come_back(&fixture, "cds", &["a", "b"], EARLIER);
-    fixture.named("cds other:1");
-    fixture.after(Duration::from_secs(3600));
-    assert!(client.told(&fixture).is_empty());
-    fixture.named("cds -b");
-    fixture.after(Duration::from_secs(3600));
-    assert!(client.told(&fixture).is_empty(), "nor one that says of the other that it is gone too");
-    fixture.named("cds a:1");
-    assert_eq!(client.told(&fixture), ["cds a:1"]);
-}
-
 #[test]
 fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
     let fixture = Fixture::new();

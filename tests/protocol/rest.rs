@@ -1,13 +1,12 @@
 //! REST-JSON long polls: R-REST.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, SessionError, Upstream};
+use deltafan::subscription::{Poll, PollHistory, PollVerdict, Upstream};
 use deltafan_test_support::bell::Bell;
 use deltafan_test_support::fixture::{Fixture, strings, url};
 use deltafan_test_support::wire;
@@ -29,13 +28,7 @@ impl Poller {
         Self { memory: PollHistory::default(), id: "envoy-1", agent: "envoy", hold: HOLD }
     }
 
-    fn try_ask(
-        &self,
-        fixture: &Fixture,
-        short: &str,
-        names: &[&str],
-        version: &str,
-    ) -> Result<Poll, SessionError> {
+    fn ask(&self, fixture: &Fixture, short: &str, names: &[&str], version: &str) -> Poll {
         let request = proto::DiscoveryRequest {
             resource_names: strings(names),
             version_info: version.to_owned(),
@@ -46,21 +39,7 @@ impl Poller {
             }),
             ..proto::DiscoveryRequest::default()
         };
-        let (rules, kind) = (Arc::new(fixture.rules.clone()), url(short).kind());
-        Poll::new(
-            &fixture.cache,
-            &rules,
-            &self.memory,
-            kind,
-            request,
-            PollPeer { key: b"peer", ..PollPeer::default() },
-            self.hold,
-            fixture.now,
-        )
-    }
-
-    fn ask(&self, fixture: &Fixture, short: &str, names: &[&str], version: &str) -> Poll {
-        self.try_ask(fixture, short, names, version).unwrap()
+        fixture.poll(&self.memory, short, request, self.hold).unwrap()
     }
 
     /// The answer that comes at once: the version, and what the client holds then.

@@ -8,31 +8,6 @@ use deltafan::subscription::{NextStep, RequestKind};
 use deltafan_test_support::fixture::{Client, Fixture, is_acked, show, strings, url};
 
 #[test]
-fn r_sotw_11_a_state_that_is_empty_is_told_once_though_nothing_was_ever_heard() {
-    for acks in [true, false] {
-        let mut fixture = Fixture::new();
-        let mut client = fixture.client_as("gRPC C-core", Protocol::Sotw, None);
-        client.ask(&fixture, "lds", &["nowhere"]);
-        // The origin answers for listeners, and has nothing to say of this one.
-        fixture.cache.of(&url("lds")).unwrap();
-        fixture.writer.record_answer(&url("lds"), fixture.now);
-        assert!(client.told(&fixture).is_empty());
-        fixture.after(fixture.rules.longest_silence());
-        let told = client.poll(&fixture).unwrap();
-        assert!(told.resources.is_empty());
-        if acks {
-            client.ack(&fixture, &told, &["nowhere"]);
-        }
-        for _ in 0..10 {
-            fixture.after(fixture.rules.ack_timeout);
-            assert!(client.poll(&fixture).is_none(), "nothing happened");
-        }
-        fixture.named("lds nowhere:1");
-        assert_eq!(client.told(&fixture), ["lds nowhere:1"]);
-    }
-}
-
-#[test]
 fn r_sotw_01_a_nack_is_told_by_error_detail_alone() {
     let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let mut client = fixture.sotw_of("cds", &[]);

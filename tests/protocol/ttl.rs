@@ -1,6 +1,5 @@
 //! Times that clients are told: R-TTL.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{Lease, Limits, Op, Protocol, Resend, View};
@@ -311,24 +310,11 @@ fn r_ttl_07_a_fetch_is_told_no_times() {
 
 #[test]
 fn r_rest_15_a_set_is_another_version_without_a_resource_that_ended() {
-    use deltafan::resource::Kind;
-    use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, Upstream};
+    use deltafan::subscription::{PollHistory, PollVerdict};
     let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
     let poll = |fixture: &Fixture| {
-        let rules = Arc::new(fixture.rules.clone());
-        let (memory, request, hold) =
-            (PollHistory::default(), proto::DiscoveryRequest::default(), Duration::from_secs(10));
-        let poll = Poll::new(
-            &fixture.cache,
-            &rules,
-            &memory,
-            Kind::Cluster,
-            request,
-            PollPeer::default(),
-            hold,
-            fixture.now,
-        )
-        .unwrap();
+        let (memory, request) = (PollHistory::default(), proto::DiscoveryRequest::default());
+        let poll = fixture.poll(&memory, "cds", request, Duration::from_secs(10)).unwrap();
         let found =
             poll.found().resources.iter().map(|resource| resource.name().to_string()).collect::<Vec<_>>();
         (poll.next(fixture.now, Upstream::Answering), found)
@@ -354,26 +340,4 @@ fn r_ttl_01_a_time_beyond_all_clocks_is_no_limit_to_clients() {
     fixture.apply("eds", deltafan::cache::Change { ops: vec![set], ..Default::default() });
     let mut client = delta_of(&fixture, "eds", "e");
     assert_eq!(client.acked(&fixture), ["eds e:1@9000000000000"]);
-}
-
-/// The names that the origin leaves unanswered were never held.
-#[test]
-fn r_ttl_09_a_resource_that_ended_goes_from_a_full_state_though_other_names_are_not_known() {
-    let mut fixture = Fixture::new();
-    let mut client = fixture.sotw_of("lds", &["a", "none"]);
-    fixture.named("lds a:1@5000");
-    fixture.after(Duration::from_secs(1));
-    assert_eq!(client.acked_with(&fixture, &[("lds", &["a", "none"])]), ["lds a:1"]);
-    let asked = fixture.now;
-    named_after(&mut fixture, 5_000, "lds -a");
-    fixture.upstream = Upstream::Away;
-    fixture.writer.reset_answers();
-    while client.told(&fixture).is_empty() {
-        let NextStep::Wait(Some(until)) = client.next(&fixture) else { panic!("it has to look again") };
-        fixture.now = until;
-        assert!(
-            fixture.now <= asked + fixture.rules.longest_silence() + fixture.rules.cold_deadline,
-            "it goes whoever is away"
-        );
-    }
 }

@@ -80,22 +80,6 @@ fn r_xt_01_versions_held_count_by_any_spelling() {
 }
 
 #[test]
-fn r_xt_01_clients_of_one_spelling_share_frames() {
-    let mut fixture = Fixture::new().with_named(&format!("eds {NORMAL}:1"));
-    let mut clients: Vec<_> = (0..20).map(|_| fixture.delta()).collect();
-    for client in &mut clients {
-        client.change(&fixture, "eds", OTHER);
-        client.acked(&fixture);
-    }
-    let before = fixture.cache.encoder().encodes();
-    fixture.named(&format!("eds {NORMAL}:2"));
-    for client in &mut clients {
-        assert_eq!(client.acked(&fixture), [format!("eds {OTHER}:2")]);
-    }
-    assert_eq!(fixture.cache.encoder().encodes() - before, 1);
-}
-
-#[test]
 fn r_xt_02_directives_are_not_asked_for() {
     let mut fixture = Fixture::new();
     let mut client = fixture.delta_of("eds", &format!("{OTHER}#entry=x"));

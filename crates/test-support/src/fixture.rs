@@ -16,7 +16,8 @@ use deltafan::cache::{
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{
-    NextStep, Overdue, RequestKind, Session, SessionConfig, SessionError, Upstream,
+    NextStep, Overdue, Poll, PollHistory, PollPeer, RequestKind, Session, SessionConfig, SessionError,
+    Upstream,
 };
 
 use crate::wire::{self, Told, parameters, type_url, variant};
@@ -151,6 +152,18 @@ impl Fixture {
     /// It sends something again that nobody asked for again.
     pub fn resend(&mut self, view: View, text: &str) {
         self.say(view, Resend::Unsolicited, text, 0);
+    }
+
+    /// Begins a poll that is held for so long.
+    pub fn poll(
+        &self,
+        memory: &PollHistory,
+        short: &str,
+        request: proto::DiscoveryRequest,
+        hold: Duration,
+    ) -> Result<Poll, SessionError> {
+        let (rules, peer) = (Arc::new(self.rules.clone()), PollPeer { key: b"peer", ..PollPeer::default() });
+        Poll::new(&self.cache, &rules, memory, url(short).kind(), request, peer, hold, self.now)
     }
 
     pub fn client(&self, protocol: Protocol, only: Option<&str>) -> Client {

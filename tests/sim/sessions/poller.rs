@@ -38,16 +38,18 @@ struct Poller {
     held: Held,
 }
 
+/// The relay and the origin at a moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Scene<'a> {
+    pub(crate) cache: &'a Arc<Cache>,
+    pub(crate) rules: &'a Arc<SessionConfig>,
+    pub(crate) origin: &'a Origin,
+    pub(crate) now: Instant,
+}
+
 impl Pollers {
     /// One of them polls, for what it asked for before or for something else, and takes or rejects its answer.
-    pub(crate) fn step(
-        &mut self,
-        rng: &mut StdRng,
-        cache: &Arc<Cache>,
-        rules: &Arc<SessionConfig>,
-        origin: &Origin,
-        now: Instant,
-    ) {
+    pub(crate) fn step(&mut self, rng: &mut StdRng, scene: Scene<'_>) {
         if self.clients.len() < 6 {
             let (id, at) = (self.clients.len(), rng.random_range(0..POLLED));
             let names = pick(rng, at, 0.2, 0.3);
@@ -59,37 +61,26 @@ impl Pollers {
             client.names = pick(rng, client.at, 0.2, 0.3);
         }
         let rejects = rng.random_bool(0.2);
-        self.poll(which, rejects, cache, rules, origin, now);
+        self.poll(which, rejects, scene);
     }
 
     /// All of them poll and take what they are given. Where the origin has said everything, they hold all of it.
-    pub(crate) fn settle(
-        &mut self,
-        cache: &Arc<Cache>,
-        rules: &Arc<SessionConfig>,
-        origin: &Origin,
-        now: Instant,
-    ) {
+    pub(crate) fn settle(&mut self, scene: Scene<'_>) {
         for which in 0..self.clients.len() {
-            let known = self.poll(which, false, cache, rules, origin, now);
+            let known = self.poll(which, false, scene);
             let client = &self.clients[which];
             let subscribed = subscribed(client);
             if known {
-                assert!(owned(origin.said[client.at].visible(&subscribed)) == client.held, "{client:?}");
+                assert!(
+                    owned(scene.origin.said[client.at].visible(&subscribed)) == client.held,
+                    "{client:?}"
+                );
             }
         }
     }
 
     /// Whether everything that it asked for is known.
-    fn poll(
-        &mut self,
-        which: usize,
-        rejects: bool,
-        cache: &Arc<Cache>,
-        rules: &Arc<SessionConfig>,
-        origin: &Origin,
-        now: Instant,
-    ) -> bool {
+    fn poll(&mut self, which: usize, rejects: bool, Scene { cache, rules, origin, now }: Scene<'_>) -> bool {
         let client = &mut self.clients[which];
         let type_url = type_url(TYPES[client.at]);
         let request = proto::DiscoveryRequest {

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use super::client::{Client, Manner};
 use super::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
-use super::poller::Pollers;
+use super::poller::{Pollers, Scene};
 use crate::harness::Scenario;
 use deltafan_test_support::wire::{self, type_url};
 
@@ -141,7 +141,7 @@ impl World {
             970..985 => self.now += Duration::from_millis(self.rng.random_range(1..6000)),
             985..998 => {
                 let Self { pollers, rng, cache, rules, origin, now, .. } = self;
-                (0..4).for_each(|_| pollers.step(rng, cache, rules, origin, *now));
+                (0..4).for_each(|_| pollers.step(rng, Scene { cache, rules, origin, now: *now }));
                 self.check_interest();
             }
             998 => self.exhaust(),
@@ -254,7 +254,8 @@ impl World {
         }
         self.exhaust();
         self.clients.iter().for_each(|client| client.check_settled(&self.origin));
-        self.pollers.settle(&self.cache, &self.rules, &self.origin, self.now);
+        let Self { pollers, cache, rules, origin, now, .. } = self;
+        pollers.settle(Scene { cache, rules, origin, now: *now });
     }
 
     /// All is delivered and answered until nobody has anything more to say, which has an end.
