@@ -164,7 +164,7 @@ impl Stores {
                     held.charge = Charge::Nobody;
                 }
             }
-            !is_left_over(stores)
+            !is_left_over(stores.values())
         });
     }
 
@@ -173,7 +173,7 @@ impl Stores {
     pub(super) fn drop_type(&mut self, type_url: &TypeUrl) {
         let is_charged = |held: &ChargedStore| matches!(held.charge, Charge::Type(_));
         let stores = self.types.get(type_url.as_str());
-        if stores.is_some_and(|stores| stores.values().all(is_charged) && is_left_over(stores)) {
+        if stores.is_some_and(|stores| stores.values().all(is_charged) && is_left_over(stores.values())) {
             self.types.remove(type_url.as_str());
         }
     }
@@ -223,9 +223,10 @@ impl Stores {
 }
 
 /// Whether a type has only its store without parameters, unused and empty.
-fn is_left_over(stores: &HashMap<ParameterView, ChargedStore>) -> bool {
-    let plain = stores.get(&ParameterView::default()).filter(|_| stores.len() == 1);
-    plain.is_some_and(|held| !holds(&held.store))
+fn is_left_over<'s>(mut stores: impl Iterator<Item = &'s ChargedStore>) -> bool {
+    let is_plain = |held: &ChargedStore| held.store.parameter_view == ParameterView::default();
+    let first = stores.next().filter(|_| stores.next().is_none());
+    first.is_some_and(|held| is_plain(held) && !holds(&held.store))
 }
 
 /// Whether a store is used, or has content.
