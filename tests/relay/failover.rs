@@ -445,6 +445,23 @@ async fn a_preferred_server_without_delta_is_probed_and_used_by_state_of_the_wor
     answered.abort();
 }
 
+/// A connection and a stream that stand are no answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_that_hangs_is_not_returned_to() {
+    let mut first = Plane::start(&[("x", "1", "")]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[first.uri(), second.uri()]);
+    relay.holds("x", "1").await;
+    first.stop().await;
+    first.manner.hangs.store(true, Ordering::Relaxed);
+    first.begin().await;
+    relay.uses(1).await;
+    tokio::time::sleep(3 * TIMES.return_after).await;
+    assert_eq!((relay.server(), relay.counters.failbacks.get()), (1, 0));
+    first.manner.hangs.store(false, Ordering::Relaxed);
+    relay.uses(0).await;
+}
+
 /// It answers, with nothing: a restart before its resources are there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preferred_server_that_has_lost_its_resources_is_not_returned_to() {
