@@ -93,7 +93,7 @@ impl FileWatcher {
             let timeout = Timespec::try_from(due.saturating_duration_since(Instant::now())).ok();
             let events = self.watch.as_ref().map(|watch| PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN));
             let mut ready: Vec<_> = [PollFd::new(woken, PollFlags::IN)].into_iter().chain(events).collect();
-            // After a failure there is nothing to read, and the pause below prevents spinning.
+            // After a failure there is nothing to read, and the pause prevents spinning.
             _ = poll(&mut ready, timeout.as_ref());
             if !ready[0].revents().is_empty() {
                 return woken.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0);
@@ -102,10 +102,11 @@ impl FileWatcher {
             if self.watch.as_mut().is_some_and(Watch::has_changes) {
                 burst = Some((burst.map_or(now, |(first, _)| first), now));
             }
-            if burst.map_or(end, |burst| debounce.due(burst).min(end)) <= now {
+            // Events are read once in this time, however many there are.
+            thread::sleep(PAUSE);
+            if burst.map_or(end, |burst| debounce.due(burst).min(end)) <= Instant::now() {
                 return true;
             }
-            thread::sleep(PAUSE);
         }
     }
 }
