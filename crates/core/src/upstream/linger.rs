@@ -21,6 +21,16 @@ pub(super) enum Want {
     Yes,
     /// Nobody wants it; it is let go at this time.
     Until(Instant),
+    /// Nobody wants it since this time: a wildcard that stays subscribed on its stream. Control
+    /// planes do not let go of a wildcard, or do not answer it a second time (O1).
+    Kept(Instant),
+}
+
+impl Want {
+    /// Whether somebody wants it, or did until recently.
+    pub(super) const fn is_live(self) -> bool {
+        matches!(self, Self::Yes | Self::Until(_))
+    }
 }
 
 /// Deadline of a name, or of the wildcard (`None`).

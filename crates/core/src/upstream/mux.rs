@@ -55,6 +55,8 @@ pub struct Mux {
     pub(super) topic_sets: BTreeMap<TypeUrl, TopicSet>,
     streams: [Option<Stream>; 2],
     renewals: [RenewalPace; 2],
+    /// Time of the newest event.
+    latest: Option<Instant>,
     /// If the control plane is a relay that is cut off: the time up to which that is excluded from
     /// silence.
     cut_off: Option<Instant>,
@@ -65,6 +67,8 @@ pub struct Mux {
     restored_plain: Option<ServerId>,
     /// Mark on versions of the connected server.
     mark: String,
+    /// Whether a response was ever accepted.
+    has_answered: bool,
     /// Whether it ignores locators, on the present connection.
     asks_plainly: bool,
     traits: OriginTraits,
@@ -96,10 +100,12 @@ impl Mux {
             topic_sets: BTreeMap::new(),
             streams: [None, None],
             renewals: Default::default(),
+            latest: None,
             cut_off: None,
             server: None,
             restored_plain: None,
             mark: String::new(),
+            has_answered: false,
             lingering,
             asks_plainly: false,
             traits: OriginTraits::default(),
@@ -197,17 +203,21 @@ impl Mux {
         StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
     }
 
-    /// Time at which a stream is due to be opened anew.
+    /// Time at which a stream is due to be opened anew. Before the first response it is not: the
+    /// unwanted wildcard may bring the first sign of life.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
         if self.streams.iter().flatten().any(|open| open.transfer_goes_on) {
             return None;
         }
+        let topic_sets = self.topic_sets.values().filter(|_| self.has_answered);
+        let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
         // An answer in parts would start over. It settles in bounded time.
         if self.topic_sets.values().any(|topic_set| topic_set.is_receiving(stream)) {
             return None;
         }
-        open.renews_at
+        let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open)));
+        open.renews_at.into_iter().chain(shed).min()
     }
 
     /// Earliest time at which an open stream may be opened anew.
@@ -253,6 +263,7 @@ impl Mux {
                 self.asks_plainly || self.traits.speaks_sotw || self.settings.locators == Locators::Plain;
             self.set_traits(OriginTraits { is_plain, knows_locators: false, ..self.traits });
             self.locators_due = None;
+            self.drop_kept(|_| true, now);
             self.withhold_suspects(now);
         }
         self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream));
@@ -273,7 +284,11 @@ impl Mux {
             self.inquiries.abandon();
         }
         if let Some(open) = self.streams[stream as usize].take() {
-            self.renewals[stream as usize].is_renewal |= open.renews_at.is_some();
+            let sheds = self
+                .topic_sets
+                .values()
+                .any(|topic_set| topic_set.sheds_at(stream, &self.settings).is_some());
+            self.renewals[stream as usize].is_renewal |= open.renews_at.is_some() || sheds;
         }
         let mut has_dropped = false;
         for topic_set in self.topic_sets.values_mut() {
@@ -282,6 +297,13 @@ impl Mux {
         }
         if has_dropped {
             self.writer.cache().drop_unused();
+        }
+        if stream == StreamId::Secondary
+            && self.streams[StreamId::Primary as usize].is_some()
+            && let Some(now) = self.latest
+        {
+            // Resources on it are no longer kept up to date.
+            self.drop_kept(TopicSet::has_stray, now);
         }
         self.topic_sets.retain(|_, topic_set| !topic_set.is_idle());
     }
@@ -330,6 +352,7 @@ impl Mux {
             Ok(mut reading) => {
                 // SotW versions are hashes of the content.
                 reading.mark(if is_delta { &mark } else { "" });
+                self.has_answered = true;
                 let is_partial = increments.as_ref().is_ok_and(|increments| increments.is_partial);
                 self.accept(stream, &type_url, reading, is_partial, now);
                 None
@@ -430,6 +453,7 @@ impl Mux {
     }
 
     fn tick(&mut self, now: Instant) {
+        self.latest = Some(now);
         for stream in StreamId::ALL {
             let dirty: Vec<TypeUrl> = self.dirty(stream).cloned().collect();
             if let Some(open) = &mut self.streams[stream as usize] {

@@ -103,6 +103,13 @@ impl Topic {
     }
 
     /// Whether anything of a view is wanted, or was until recently.
+    pub(super) fn is_live(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.wildcard.is_live(),
+            View::Named => !self.names.is_empty(),
+        }
+    }
+
     pub(super) fn wants(&self, view: View) -> bool {
         match view {
             View::Wildcard => self.wildcard != Want::No,
@@ -112,7 +119,7 @@ impl Topic {
 
     /// Whether a resource of this name is wanted, or was until recently.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
-        self.wants(View::Wildcard) || self.names.is_wanted(name) || self.is_listed(name)
+        self.wildcard.is_live() || self.names.is_wanted(name) || self.is_listed(name)
     }
 
     /// Whether other topics may borrow the name: uncacheable resources are not lent (R-XT-09).

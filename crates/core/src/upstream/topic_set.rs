@@ -33,6 +33,10 @@ use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
 use crate::resource::{Name, Parameters, TypeUrl};
 
+/// Linger times after which a stream is opened anew without an unwanted wildcard, as the control
+/// plane still sends its changes.
+pub(super) const SHED_LINGERS: u32 = 10;
+
 /// Changes by one event, by the parameters of their clients.
 pub(super) type Changes = Vec<(Parameters, Change)>;
 
@@ -206,7 +210,7 @@ impl TopicSet {
 
     /// Whether anything on a stream is wanted, or was until recently.
     pub(super) fn is_live_on(&self, stream: StreamId) -> bool {
-        self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.wants(view)))
+        self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
     /// Whether a census of the set is possible.
@@ -299,14 +303,47 @@ impl TopicSet {
         self.topics.values().any(|topic| wants(topic))
     }
 
-    /// Whether the plain wildcard was requested for this topic alone.
+    /// Whether no other topic has requested the plain wildcard.
     pub(super) fn is_last_of_wildcard(&self, parameters: &Parameters) -> bool {
-        let mut others = self.topics.iter().filter(|(other, _)| *other != parameters);
-        if self.traits.is_plain {
-            others.all(|(_, topic)| topic.wildcard == Want::No)
-        } else {
-            parameters.is_empty()
+        let others = || self.topics.iter().filter(|(other, _)| *other != parameters);
+        parameters.is_empty() || (self.traits.is_plain && others().all(|(_, topic)| topic.wildcard == Want::No))
+    }
+
+    /// Time at which a stream is opened anew to shed an unwanted wildcard.
+    pub(super) fn sheds_at(&self, stream: StreamId, settings: &Settings) -> Option<Instant> {
+        let since = |topic: &Topic| match topic.wildcard {
+            Want::Kept(since) => Some(since),
+            Want::No | Want::Yes | Want::Until(_) => None,
+        };
+        let is_here = self.homes[View::Wildcard as usize] == Some(stream) && self.open[stream as usize];
+        // Without locators all topics share one wildcard.
+        let is_shared = self.traits.is_plain && self.topics.values().any(|topic| topic.wildcard.is_live());
+        let since =
+            self.topics.values().filter(|_| is_here && !is_shared).filter_map(|topic| since(topic)).min();
+        since.map(|since| since + SHED_LINGERS * settings.linger)
+    }
+
+    /// Lets go of unwanted wildcards without a stream. Returns the changes.
+    pub(super) fn drop_kept(&mut self, cache: &Cache) -> Changes {
+        let mut changes = Changes::new();
+        for (parameters, topic) in &mut self.topics {
+            if !matches!(topic.wildcard, Want::Kept(_)) {
+                continue;
+            }
+            if cache.wants_wildcard(&self.type_url, parameters) {
+                topic.wildcard = Want::Yes;
+            } else {
+                let snapshot = snapshot(cache, &self.type_url, parameters);
+                changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot)));
+            }
         }
+        changes
+    }
+
+    /// Whether unwanted wildcards of a closed secondary are left, which it would carry again.
+    pub(super) fn has_stray(&self) -> bool {
+        self.homes[View::Wildcard as usize] != Some(StreamId::Primary)
+            && self.topics.values().any(|topic| matches!(topic.wildcard, Want::Kept(_)))
     }
 
     /// Notes a change of the server. `offers`: versions are offered across servers.
@@ -421,7 +458,7 @@ impl TopicSet {
     /// Places views that are wanted and have no stream.
     pub(super) fn arrange(&mut self) {
         for view in View::ALL {
-            let is_live = self.topics.values().any(|topic| topic.wants(view));
+            let is_live = self.topics.values().any(|topic| topic.is_live(view));
             if is_live && self.homes[view as usize].is_none() {
                 let home = match self.homes[opposite(view) as usize] {
                     Some(StreamId::Primary) => StreamId::Secondary,

@@ -3,19 +3,16 @@
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::super::StreamId;
 use super::super::linger::{Departure, Want};
 use super::super::topic_set::{TopicSet, snapshot};
 use super::Mux;
 use super::prefetch::{KEPT, has_endpoints};
-use crate::cache::{Change, Snapshot, View, VisibleState, Wanted};
+use crate::cache::{Change, Snapshot, VisibleState, Wanted};
 use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Kind, Name, Parameters, TypeUrl};
-
-/// Linger times after which an unwanted wildcard is let go with its stream.
-const PLAIN_WILDCARD_LINGERS: u32 = 10;
 
 impl Mux {
     /// Applies a change of interest, from
@@ -37,7 +34,6 @@ impl Mux {
         let traits = self.traits;
         let new = || TopicSet::new(type_url.clone(), open, traits);
         let until = now + self.settings.linger;
-        let wildcard_until = now + self.wildcard_linger(parameters);
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
         match (topic_set.topic(parameters).wildcard, interest.wildcard) {
@@ -47,10 +43,11 @@ impl Mux {
                 topic_set.topic(parameters).wildcard = Want::Yes;
             }
             (Want::Yes, false) => {
-                self.lingering.insert(wildcard_until, type_url.clone(), parameters.clone(), None);
-                topic_set.topic(parameters).wildcard = Want::Until(wildcard_until);
+                self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
+                topic_set.topic(parameters).wildcard = Want::Until(until);
             }
-            (Want::Yes, true) | (Want::No | Want::Until(_), false) => {}
+            (Want::Kept(_), true) => topic_set.topic(parameters).wildcard = Want::Yes,
+            (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
         }
         let ops = &mut change.ops;
         let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
@@ -97,16 +94,16 @@ impl Mux {
 }
 
 impl Mux {
-    /// Whether a wildcard can be let go on a live stream: control planes do not let go of a plain
-    /// one, or do not answer it a second time (O1).
-    fn can_unsubscribe(&self, parameters: &Parameters) -> bool {
-        !(parameters.is_empty() || self.traits.is_plain)
-    }
-
-    /// Linger of a wildcard. It is long if its end takes a new stream.
-    pub(super) fn wildcard_linger(&self, parameters: &Parameters) -> Duration {
-        let lingers = if self.can_unsubscribe(parameters) { 1 } else { PLAIN_WILDCARD_LINGERS };
-        lingers * self.settings.linger
+    /// Lets go of unwanted wildcards that no stream carries. While no stream is open, they are
+    /// kept.
+    pub(super) fn drop_kept(&mut self, is_concerned: impl Fn(&TopicSet) -> bool, now: Instant) {
+        let concerned = self.topic_sets.iter().filter(|(_, topic_set)| is_concerned(topic_set));
+        for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
+            let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
+            let changes = topic_set.drop_kept(self.writer.cache());
+            topic_set.arrange();
+            self.apply(&type_url, changes, now);
+        }
     }
 
     /// Lets go of names and wildcards after the linger, or earlier to make room, unless a client
@@ -129,7 +126,6 @@ impl Mux {
             // An early departure makes room for a name that came, and is not counted.
             count += usize::from(!is_early);
             let away = away && !is_early;
-            let by_locator = self.can_unsubscribe(&parameters);
             let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
             let is_last = topic_set.is_last_of_wildcard(&parameters);
             let Some(topic) = topic_set.topics.get_mut(&parameters) else { continue };
@@ -160,9 +156,13 @@ impl Mux {
                     topic.wildcard = Want::Until(later);
                     self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
+                // There is one plain wildcard per type. It stays up to date for as long as its
+                // stream lives.
+                None if !away && (parameters.is_empty() || (is_last && self.has_answered)) => {
+                    topic.wildcard = Want::Kept(now);
+                }
                 None => {
-                    topic.renews[View::Wildcard as usize] |=
-                        is_last && !by_locator && topic.covers_wildcard();
+                    let by_locator = !parameters.is_empty() && !self.traits.is_plain;
                     change = topic.forget_wildcard(by_locator, snapshot);
                 }
             }

@@ -44,6 +44,7 @@ impl Mux {
     /// Notes that another server took over. Held resources and known absences stay; open questions
     /// and learned behaviour do not.
     fn switched(&mut self) {
+        self.has_answered = false;
         self.renewals = Default::default();
         self.suspects = Default::default();
         let offers = self.settings.same_versions;
@@ -100,7 +101,6 @@ impl Mux {
             return;
         }
         let until = clock.now + self.settings.linger.max(Duration::from_secs(1));
-        let wildcard_until = until.max(clock.now + self.wildcard_linger(&parameters));
         let traits = self.traits;
         let new = || TopicSet::new(type_url.clone(), [false; 2], traits);
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
@@ -121,8 +121,8 @@ impl Mux {
             self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
         }
         if held.wildcard.is_some() && topic.wildcard == Want::No {
-            topic.wildcard = Want::Until(wildcard_until);
-            self.lingering.insert(wildcard_until, type_url.clone(), parameters.clone(), None);
+            topic.wildcard = Want::Until(until);
+            self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
         }
         topic_set.arrange();
         let wildcard_known = held.wildcard.filter(|known| *known > Completeness::Unknown);

@@ -67,6 +67,25 @@ fn silence_is_an_answer_where_versions_were_told() {
     assert_eq!(unanswered(&fixture), (0, None, vec![]), "`b` does not exist");
 }
 
+/// Clients that get no answer go. The answer to what they asked for is the first sign that the origin is well.
+#[test]
+fn a_wildcard_that_was_asked_for_stays_until_anything_was_ever_answered() {
+    for is_heard in [false, true] {
+        let mut fixture = Fixture::connected();
+        fixture.client("wild", CDS, &["*"]);
+        fixture.client("named", EDS, &["a"]);
+        fixture.requests(Primary);
+        fixture.flush(10);
+        if is_heard {
+            fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
+        }
+        fixture.leave_for("wild", 60 * 60 * 1000);
+        assert_eq!(!fixture.renewed.is_empty(), is_heard, "the stream is renewed to let go of it");
+        let (_, _, silent) = unanswered(&fixture);
+        assert_eq!(silent.contains(&CDS), !is_heard, "{silent:?}");
+    }
+}
+
 #[test]
 fn a_name_kept_without_a_linger_is_not_looked_at_again_at_once() {
     let mut fixture = Fixture::lingering(Duration::ZERO);

@@ -76,11 +76,11 @@ fn o1_a_wildcard_that_nobody_wants_is_kept_while_its_stream_lives() {
 #[test]
 fn o1_the_rest_of_a_type_is_asked_for_on_a_new_stream_in_the_end() {
     let mut fixture = mixed();
-    fixture.leave_for("wild", 599_999);
+    fixture.leave_for("wild", 659_999);
     assert_eq!(fixture.renewed, []);
     fixture.pass(1);
     let now = fixture.now;
-    assert_eq!(fixture.renewed, [(now, Primary)], "ten times the linger time");
+    assert_eq!(fixture.renewed, [(now, Primary)], "the linger time, and ten times more");
     assert_eq!(fixture.members(CDS), set(&[]), "forgotten");
     assert!(!fixture.snapshot(CDS).wildcard_known());
     assert_eq!(fixture.seen(CDS, "odcds"), "v1", "and nothing else");
@@ -106,7 +106,7 @@ fn reversed() -> Fixture {
 #[test]
 fn o1_a_secondary_on_which_nothing_is_wanted_is_closed() {
     let mut fixture = reversed();
-    fixture.leave_for("wild", 599_999);
+    fixture.leave_for("wild", 59_999);
     assert!(fixture.mux.wants_secondary());
     fixture.pass(1);
     assert!(!fixture.mux.wants_secondary());
@@ -122,6 +122,21 @@ fn o1_a_secondary_on_which_nothing_is_wanted_is_closed() {
         fixture.request(Secondary).resource_names_subscribe.is_empty(),
         "a first request, as to any origin"
     );
+}
+
+#[test]
+fn o1_a_wildcard_wanted_again_while_its_secondary_closes_is_not_lost() {
+    let mut fixture = reversed();
+    fixture.leave_for("wild", 60_000);
+    // It joins, and the secondary closes before the mux hears of it.
+    let of = fixture.cache.of(&CDS.into()).expect("few types");
+    let _late = of.join(Subscription::new(true, []), DELTA, &Arc::new(WakeHandle::default()));
+    fixture.mux.closed(Secondary);
+    fixture.look();
+    assert_eq!(fixture.members(CDS), set(&["m@v1", "n@v1"]));
+    assert!(fixture.mux.wants_secondary());
+    fixture.open(Secondary);
+    assert_eq!(fixture.request(Secondary).initial_resource_versions.len(), 2);
 }
 
 #[test]

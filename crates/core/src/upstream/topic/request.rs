@@ -71,7 +71,7 @@ impl Topic {
         for view in View::ALL {
             let held = snapshot.held(view, name.as_str());
             let is_asked_for = match view {
-                View::Wildcard => self.wants(view) && held.is_some(),
+                View::Wildcard => self.wildcard.is_live() && held.is_some(),
                 View::Named => self.names.asks_for(name.as_str()) || self.is_listed(name.as_str()),
             };
             if is_asked_for {

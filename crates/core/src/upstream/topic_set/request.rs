@@ -60,8 +60,7 @@ impl TopicSet {
                 })
             };
             let nothing = Parameters::NONE;
-            let wildcard_waits =
-                (self.traits.is_plain || parameters.is_empty()) && !fresh && self.has_wildcard;
+            let wildcard_waits = self.traits.is_plain && !fresh && self.has_wildcard;
             let outdated = topic.lend();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
