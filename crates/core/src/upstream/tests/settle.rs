@@ -236,3 +236,25 @@ fn r_relay_05_a_set_that_still_comes_is_not_known_because_a_client_waits_for_pro
     fixture.pass(1_000);
     assert!(fixture.snapshot(CDS).wildcard_known());
 }
+
+/// Of a set of constant size one member is replaced now and then, under a new name: that is no growth.
+#[test]
+fn a_set_whose_members_replace_each_other_does_not_grow() {
+    for (size, every) in [(10, 1), (10, 4), (1, 4)] {
+        let mut fixture = fixture();
+        fixture.ask_for_proof(CDS);
+        let all = (0..size).fold(Answer::of(CDS, "1"), |answer, n| answer.set(&format!("c{n}"), ""));
+        fixture.hear(Primary, &all);
+        let mut second = 0;
+        while fixture.snapshot(CDS).completeness() < Completeness::Complete && second < 1_000 {
+            fixture.flush(1_000);
+            second += 1;
+            if second % every == 0 {
+                let n = second / every;
+                let (came, went) = (format!("c{}", n + size - 1), format!("c{}", n - 1));
+                fixture.hear(Primary, &Answer::of(CDS, "n").set(&came, "").remove(&went));
+            }
+        }
+        assert!((90..=95).contains(&second), "{size} members, one new every {every} s: after {second} s");
+    }
+}
