@@ -92,12 +92,14 @@ impl Topic {
         let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
         self.outdate(view, held);
     }
+
     /// Notes a change of the server: another one gives its versions to other content.
     pub(in crate::upstream) fn switched(&mut self, snapshot: &Snapshot) {
-        for view in View::ALL {
-            let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
-            self.outdated.extend(held.map(|held| ((view, held.name().clone()), true)));
-        }
+        let held =
+            |view| snapshot.entries().filter_map(move |entry| snapshot.held(view, entry.name().as_str()));
+        let key = |view, held: &Arc<Resource>| ((view, held.name().clone()), true);
+        self.outdated =
+            View::ALL.into_iter().flat_map(|view| held(view).map(move |held| key(view, held))).collect();
     }
 
     /// Whether another server sent a resource.
