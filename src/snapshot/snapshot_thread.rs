@@ -151,8 +151,8 @@ impl Writer {
         let is_news = !changes.groups.is_empty();
         if is_news {
             store.commit(&changes)?;
-            store.cursors = cursors;
         }
+        store.cursors = cursors;
         Ok(is_news)
     }
 
