@@ -186,7 +186,7 @@ impl Snapshot {
 
     /// Whether anything is held that clients ask for, or may.
     pub fn holds_anything(&self) -> bool {
-        self.tombstones < self.log.len() || self.wildcard_known()
+        self.entries().any(|entry| !entry.is_tombstone()) || self.wildcard_known()
     }
 
     pub(super) fn holds_wildcard(&self) -> bool {
