@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(cache.writer().responses_written(), 2);
 
         let shown = format!("{:?}", ask("one", &old).await);
-        assert!(shown.contains(&old) && !shown.contains("resources"), "{shown}");
+        assert!(!shown.contains("resources"), "{shown}");
         let (one, other) = tokio::join!(ask("third", &new), ask("fourth", &old));
         assert_eq!([one, other].map(|response| response.version.to_string()), [new, old]);
     }

@@ -306,7 +306,8 @@ impl TopicSet {
     /// Whether no other topic has requested the plain wildcard.
     pub(super) fn is_last_of_wildcard(&self, parameters: &Parameters) -> bool {
         let others = || self.topics.iter().filter(|(other, _)| *other != parameters);
-        parameters.is_empty() || (self.traits.is_plain && others().all(|(_, topic)| topic.wildcard == Want::No))
+        parameters.is_empty()
+            || (self.traits.is_plain && others().all(|(_, topic)| topic.wildcard == Want::No))
     }
 
     /// Time at which a stream is opened anew to shed an unwanted wildcard.
