@@ -131,15 +131,17 @@ impl Answer {
     }
 
     fn take(&mut self, update: Update, asked: &Subscription) {
-        for Change { name, found, .. } in self.held.apply(update, asked) {
-            let Some(found) = found else {
-                self.found.remove(&name);
-                continue;
-            };
-            for answered in asked.answered_by(&name, &found.aliases) {
+        // Also by a resource that is held already, as for a second alias.
+        for (name, found) in &update.found {
+            for answered in asked.answered_by(name, &found.aliases) {
                 self.unanswered.remove(&answered);
             }
-            self.found.insert(name, found);
+        }
+        for Change { name, found, .. } in self.held.apply(update, asked) {
+            match found {
+                Some(found) => drop(self.found.insert(name, found)),
+                None => drop(self.found.remove(&name)),
+            }
         }
         self.unanswered.retain(|name| !self.held.absent.contains(name));
     }
@@ -198,5 +200,17 @@ mod tests {
         update.unresolved.push("r/host".to_owned());
         answer.take(update, &of);
         assert!(answer.unanswered.is_empty() && answer.held.absent.contains("r/host") && !answer.is_whole());
+    }
+
+    #[test]
+    fn a_resource_that_comes_again_answers_another_alias() {
+        let of = Subscription::of_test(Kind::VirtualHost, &["r/a", "r/b"]);
+        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        for alias in ["r/a", "r/b"] {
+            let mut update = Update::of_test(Kind::VirtualHost, true, &[("r/host", "1", "")], &[]);
+            update.found.iter_mut().for_each(|(_, found)| found.aliases.push(alias.to_owned()));
+            answer.take(update, &of);
+        }
+        assert!(answer.unanswered.is_empty() && answer.is_whole());
     }
 }
