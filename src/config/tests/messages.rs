@@ -310,6 +310,10 @@ fn values() {
             "f:5: `downstream.listeners[].address`: `0.0.0.0:1` is listed on line 4 already",
         ),
         (
+            "downstream:\n  listeners:\n  - {}\n  - address: 0.0.0.0:15010\n",
+            "f:5: `downstream.listeners[].address`: `0.0.0.0:15010` is listed on line 4 already",
+        ),
+        (
             "downstream:\n  listeners:\n  - tls:\n      key_file: k\n",
             "f:4: `downstream.listeners[].tls.cert_file`: is missing; write the file of its certificate (PEM)",
         ),
