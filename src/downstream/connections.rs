@@ -94,7 +94,7 @@ impl Connections {
     /// ACK timeout; never returns.
     ///
     /// Rounds for all cost less than a timer of each connection. All may be due at once, as after a pause of the
-    /// process. A round closes only as many as let all leave within [`Policy::retirement`].
+    /// process. A round closes only as many as let all leave within the time for retirement.
     ///
     /// Each stream is polled four times within the ACK timeout. Example: with 60 s to close and an ACK timeout
     /// of 40 s, a round runs every 5 s and polls half of the connections.

@@ -174,7 +174,7 @@ fn store_keys(
     Ok(keys)
 }
 
-/// Keys of the records of a store. `end` is the text [after](after) its parameters.
+/// Keys of the records of a store. `end` is the text [after] its parameters.
 fn records_of<'k>(
     (group, type_url, parameters): StoreKey<'k>,
     end: &'k str,

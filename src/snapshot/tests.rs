@@ -107,7 +107,7 @@ impl Fixture {
         self.apply(id, kind, versions.iter().map(held).collect());
     }
 
-    fn write(&mut self) {
+    fn write(&self) {
         // A process that another test starts has the locks of this one between fork and exec.
         let is_locked = || self.disk.status().error == Some(FileError::Locked.to_string());
         let begun = Instant::now();
@@ -562,7 +562,7 @@ fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
 fn a_file_that_is_free_again_is_no_fault_though_nothing_is_written() {
     let home = tempfile::tempdir().unwrap();
     let first = Fixture::new(home.path());
-    let mut second = Fixture::new(home.path());
+    let second = Fixture::new(home.path());
     second.live.0.lock()[0].current = None;
     assert!(second.writer.write(false).is_err());
     drop(first);
