@@ -124,8 +124,9 @@ bench: ## Measure what a change costs per client (benches/README.md): make bench
 	cargo bench --locked --bench fanout -- $(ARGS)
 
 # Of a build as tests have it: to optimize one as a release is takes longer than all tests do, and none of this depends on it.
-bench-short: ## Check what has to hold however fast the machine is; a minute, once all is compiled.
+bench-short: ## Check what has to hold however fast the machine is; three minutes, once all is compiled.
 	cargo bench --locked --profile dev --bench fanout -- --short
+	cargo bench --locked --profile dev --bench fanout -- --counts
 
 fuzz: ## Run the fuzz targets for a minute each (docs/fuzzing.md): make fuzz TARGETS=http2 SECONDS_EACH=600.
 	@command -v cargo-fuzz >/dev/null || { echo "make fuzz: cargo install cargo-fuzz --locked" >&2; exit 1; }

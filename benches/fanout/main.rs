@@ -5,6 +5,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, missing_debug_implementations)]
 
+mod counts;
 mod floor;
 mod h2;
 mod load;
@@ -40,6 +41,9 @@ struct Cli {
     /// The properties that CI checks, instead of the rows.
     #[arg(long)]
     short: bool,
+    /// Count an update in figures that do not depend on the machine, and compare them with `benches/counts.txt`. Needs valgrind.
+    #[arg(long)]
+    counts: bool,
     /// Name the rows.
     #[arg(long)]
     list: bool,
@@ -139,7 +143,7 @@ fn bench(cli: &Cli) -> io::Result<()> {
         return Ok(());
     }
     // The peer is built on all cores, before this process takes its own.
-    let wants_peer = !cli.short && !cli.alone;
+    let wants_peer = !cli.short && !cli.alone && !cli.counts;
     let peer = if wants_peer { Peer::build() } else { None };
     if wants_peer && peer.is_none() {
         println!("SKIPPED: the rows beside go-control-plane (go is not here, or its modules cannot be had)");
@@ -147,6 +151,9 @@ fn bench(cli: &Cli) -> io::Result<()> {
     let cores = Cores::take()?;
     if cli.short {
         return short::run(cores);
+    }
+    if cli.counts {
+        return counts::run(cores);
     }
     let Cli { rounds, alone, seconds, rate, .. } = *cli;
     let bench = Bench { cores, rounds, alone, peer, seconds, rate };

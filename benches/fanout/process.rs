@@ -164,6 +164,15 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Has it end, and waits until it has.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, Signal::TERM)?;
+        self.child.wait().map(drop)
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // A child that cannot be killed has ended already.

@@ -73,6 +73,8 @@ pub(crate) struct Load {
     pub(crate) certificates: Option<PathBuf>,
     /// Whatever else runs on the core of the load comes first.
     pub(crate) yields: bool,
+    /// The relay runs under callgrind, which writes this file.
+    pub(crate) counted: Option<PathBuf>,
     /// Seconds without any progress after which the load client gives up.
     pub(crate) patience: u64,
 }
@@ -104,6 +106,7 @@ impl Load {
             at_once: 1000,
             certificates: None,
             yields: false,
+            counted: None,
             patience: 120,
         }
     }

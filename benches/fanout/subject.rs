@@ -146,6 +146,15 @@ impl RelaySubject {
     }
 }
 
+impl RelaySubject {
+    /// Has the fleet leave, then the relay end.
+    pub(crate) fn end(self) -> io::Result<()> {
+        let Self { driver, mut relay, .. } = self;
+        drop(driver);
+        relay.process.end()
+    }
+}
+
 impl Subject for RelaySubject {
     fn load(&self) -> &Load {
         &self.load

@@ -58,15 +58,22 @@ impl Relay {
             Load { guarded: true, .. } => GUARD,
             _ => "",
         };
-        Self::serving(cores, origin, Self::HOLD, &tls, rest)
+        Self::serving(cores, origin, Self::HOLD, &tls, rest, load.counted.as_deref())
     }
 
     /// A relay of an origin, which holds polls for so long.
     pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
-        Self::serving(cores, origin, hold, "", "")
+        Self::serving(cores, origin, hold, "", "", None)
     }
 
-    fn serving(cores: Cores, origin: SocketAddr, hold: Duration, tls: &str, rest: &str) -> io::Result<Self> {
+    fn serving(
+        cores: Cores,
+        origin: SocketAddr,
+        hold: Duration,
+        tls: &str,
+        rest: &str,
+        counted: Option<&Path>,
+    ) -> io::Result<Self> {
         // Both are held until both are chosen, so that they differ.
         let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let (address, admin) = (one.local_addr()?, other.local_addr()?);
@@ -83,7 +90,16 @@ impl Relay {
             ),
         )?;
         let args = ["serve", "--log-level", "warn", "--config", &config.to_string_lossy()].map(str::to_owned);
-        let process = Process::spawn(cores, Core::Server, Path::new(DELTAFAN), &args)?;
+        let process = match counted {
+            None => Process::spawn(cores, Core::Server, Path::new(DELTAFAN), &args)?,
+            Some(out) => {
+                let out = format!("--callgrind-out-file={}", out.display());
+                let options =
+                    ["-q", "--tool=callgrind", "--collect-systime=yes", "--collect-bus=yes", &out, DELTAFAN];
+                let all: Vec<String> = options.into_iter().map(str::to_owned).chain(args).collect();
+                Process::spawn(cores, Core::Server, Path::new("valgrind"), &all)?
+            }
+        };
         let relay = Self { process, address, admin, _home: home };
         let deadline = Instant::now() + Duration::from_secs(20);
         while !relay.page("/ready").is_ok_and(|page| page.starts_with("HTTP/1.1 200")) {
