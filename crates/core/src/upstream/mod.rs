@@ -49,7 +49,6 @@ mod readiness;
 mod refusal;
 mod representative;
 mod response;
-mod server;
 mod silence;
 mod sotw;
 mod suspects;
@@ -59,6 +58,7 @@ mod topic_set;
 mod upstream_state;
 mod variants;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -72,9 +72,10 @@ pub use readiness::{Readiness, Verdict};
 pub use refusal::Refusal;
 pub use representative::{NodeBudget, NodeBudgetError, Representative, Stay};
 pub use response::{Complaint, ProtocolError};
-pub use server::ServerId;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
+
+use xxhash_rust::xxh3;
 
 use crate::proto::Node;
 use crate::{LogThrottle, RelayIdentity};
@@ -92,6 +93,39 @@ pub enum StreamId {
 impl StreamId {
     /// Both streams.
     pub const ALL: [Self; 2] = [Self::Primary, Self::Secondary];
+}
+
+/// Identity of a server: its URI as configured.
+///
+/// Versions belong to the server that gave them (R-Up-04): a returning client must not count as
+/// current because another server gave its version to other content. So clients receive versions of
+/// the first server in the list unchanged, and those of others with a mark.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(Arc<str>);
+
+impl ServerId {
+    /// The URI.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Suffix of versions of this server: `~` and 8 hexadecimal digits, a hash of the URI. It is
+    /// equal in all relays, and after a restart.
+    fn mark(&self) -> String {
+        format!("~{:08x}", xxh3::xxh3_64(self.0.as_bytes()) as u32)
+    }
+}
+
+impl From<&str> for ServerId {
+    fn from(uri: &str) -> Self {
+        Self(uri.into())
+    }
+}
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// Form of requests with dynamic parameters (R-Up-18).
