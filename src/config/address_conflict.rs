@@ -1,27 +1,21 @@
 //! Conflicts between listeners' addresses and the admin address. Unchecked, the second bind would fail at the
 //! start.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::DEFAULT_ADMIN_ADDRESS;
 use super::downstream::{DEFAULT_ADDRESS, ListenAddress};
 use super::errors::quoted;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, check_unique};
 use super::notation::{Single as _, Text, Written};
 
 /// Reports taken addresses. Skips one that is wrong by itself.
 pub(super) fn check(root: &Mapping<'_>) {
     let (admin, downstream) = (root.section("admin"), root.section("downstream"));
     let listeners = downstream.sections("listeners").unwrap_or_default();
-    let mut lines = HashMap::new();
-    for listener in &listeners {
-        let Some(own) = address(listener, DEFAULT_ADDRESS).filter(has_port) else { continue };
-        let text = quoted(&own.to_string());
-        if let Some(first) = lines.insert(own, listener.line_of("address")) {
-            listener.wrong_here("address", &format!("{text} is listed on line {first} already"));
-        }
-    }
+    check_unique(&listeners, "address", "is listed", |listener| {
+        address(listener, DEFAULT_ADDRESS).filter(has_port)
+    });
     let Some(operators) = address(&admin, DEFAULT_ADMIN_ADDRESS) else { return };
     // `None` is the default listener.
     let all = listeners.iter().map(Some).chain((!downstream.has("listeners")).then_some(None));

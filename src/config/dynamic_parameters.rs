@@ -42,7 +42,7 @@ section! {
 /// Reports keys with several rules.
 pub(super) fn check(root: &Mapping<'_>) {
     let rules = root.sections("dynamic_parameters").unwrap_or_default();
-    check_unique(&rules, "key", "has a rule", Filled::parse);
+    check_unique(&rules, "key", "has a rule", |rule| rule.again("key", Filled::parse));
 }
 
 impl Written for NodeField {

@@ -169,7 +169,9 @@ fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
             &format!("more than {MAX_RULES} rules; write one with a `key` for many groups"),
         );
     }
-    check_unique(&rules, "name", "is the name of the rule", |word| RuleName::parse(word.text, word.base));
+    check_unique(&rules, "name", "is the name of the rule", |rule| {
+        rule.again("name", |word| RuleName::parse(word.text, word.base).map(|name| name.0))
+    });
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 //! Owns the places of problems. Notations judge values. A value that `check` replaced reads as absent.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::hash::Hash;
 use std::path::Path;
 use std::time::Duration;
@@ -215,16 +216,16 @@ impl<'t> Mapping<'t> {
 }
 
 /// Reports sections whose value of a key is that of an earlier one. `what` it does there is part of the message.
-pub(super) fn check_unique<T: Eq + Hash>(
-    sections: &[Mapping<'_>],
+pub(super) fn check_unique<'m, T: Eq + Hash + Display>(
+    sections: &[Mapping<'m>],
     key: &str,
     what: &str,
-    parse: impl Fn(Word<'_>) -> Result<T, String>,
+    value: impl Fn(&Mapping<'m>) -> Option<T>,
 ) {
     let mut lines = HashMap::new();
     for section in sections {
-        let read = |word: Word<'_>| Ok((quoted(word.text), parse(word)?));
-        let Some((text, value)) = section.again(key, read) else { continue };
+        let Some(value) = value(section) else { continue };
+        let text = quoted(&value.to_string());
         if let Some(first) = lines.insert(value, section.line_of(key)) {
             section.wrong_here(key, &format!("{text} {what} on line {first} already"));
         }
