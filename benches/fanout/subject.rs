@@ -7,7 +7,7 @@ use std::path::Path;
 use super::measure::{median, monotonic_nanos};
 use super::origin::Origin;
 use super::process::{Cores, Process};
-use super::report::Joined;
+use super::report::{Arrivals, Joined};
 use super::shape::Load;
 use super::target::{Driver, Floor, Peer, Relay};
 
@@ -54,6 +54,16 @@ pub(crate) trait Subject {
     fn process(&self) -> &Process;
     fn driver(&mut self) -> &mut Driver;
 
+    /// Makes a change, and waits until every client that reads has it. Returns when it was made.
+    fn push(&mut self, change: usize) -> io::Result<(u64, Arrivals)> {
+        let readers = self.load().readers();
+        std::thread::sleep(self.load().pause);
+        self.driver().expect(readers)?;
+        let begun = monotonic_nanos();
+        self.change(change)?;
+        Ok((begun, self.driver().arrivals()?))
+    }
+
     /// One round: changes, each awaited by every client that reads.
     fn round(&mut self, round: usize) -> io::Result<Cost> {
         let readers = self.load().readers();
@@ -61,11 +71,7 @@ pub(crate) trait Subject {
         let (mut bytes, mut sent) = (0, 0);
         let (cpu, load) = (self.process().cpu()?, self.driver().0.cpu()?);
         for change in 0..CHANGES {
-            std::thread::sleep(self.load().pause);
-            self.driver().expect(readers)?;
-            let begun = monotonic_nanos();
-            self.change(round * CHANGES + change)?;
-            let arrivals = self.driver().arrivals()?;
+            let (begun, arrivals) = self.push(round * CHANGES + change)?;
             let ms = |at: u64| at.saturating_sub(begun) as f64 / 1e6;
             p50.push(ms(arrivals.median));
             p99.push(ms(arrivals.p99));
