@@ -68,7 +68,7 @@ pub(super) struct Topic {
     /// The last of these names, until it is logged.
     pub(super) ambiguous: Option<Name>,
     expiry: Expiry,
-    /// AnswerProgress of resources that may not be cached (R-XT-09).
+    /// Ends of resources that may not be cached (R-XT-09).
     uncacheable: Expiry,
 }
 

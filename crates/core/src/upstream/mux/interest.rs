@@ -91,9 +91,7 @@ impl Mux {
         interest.refreshed.iter().for_each(|name| topic_set.refresh(name, self.writer.cache()));
         self.apply(type_url, vec![(parameters.clone(), change)], now);
     }
-}
 
-impl Mux {
     /// Lets go of unwanted wildcards that no stream carries. While no stream is open, they are
     /// kept.
     pub(super) fn drop_kept(&mut self, is_concerned: impl Fn(&TopicSet) -> bool, now: Instant) {
