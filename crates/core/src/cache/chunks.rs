@@ -10,12 +10,12 @@ use super::Generation;
 use super::entry::Entry;
 
 /// Most entries of a chunk; a larger one is split.
-const FULL: usize = 128;
+pub(super) const FULL: usize = 128;
 /// Neighbours with fewer entries together are joined.
 const JOIN: usize = 48;
 
-/// Neighbouring entries, and whatever was made from them.
-#[derive(Debug)]
+/// Neighbouring entries, and whatever was made from them: a change of the entries starts it anew.
+#[derive(Clone, Debug)]
 pub(super) struct Chunk<M> {
     pub(super) entries: Vec<Arc<Entry>>,
     pub(super) made: M,
@@ -24,13 +24,6 @@ pub(super) struct Chunk<M> {
 impl<M: Default> Chunk<M> {
     fn new(entries: Vec<Arc<Entry>>) -> Arc<Self> {
         Arc::new(Self { entries, made: M::default() })
-    }
-}
-
-impl<M: Default> Clone for Chunk<M> {
-    /// A copy is made for a change, so nothing is made from it yet.
-    fn clone(&self) -> Self {
-        Self { entries: self.entries.clone(), made: M::default() }
     }
 }
 
@@ -43,7 +36,7 @@ pub(super) struct Chunks<M> {
 /// Entries in the order of their last change. The key is an entry's [position](Entry::position).
 pub(super) type Timeline = Chunks<()>;
 
-impl<M: Default> Chunks<M> {
+impl<M: Clone + Default> Chunks<M> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.list.iter().flat_map(|chunk| &chunk.entries)
     }

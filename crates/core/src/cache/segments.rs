@@ -229,6 +229,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::chunks::FULL;
     use super::super::fixture::resource;
     use super::*;
     use crate::resource::Kind;
@@ -257,7 +258,8 @@ mod tests {
                     prop_assert!(rest.contains(&later.as_str()));
                 }
             }
-                    }
+            prop_assert!(table.list.iter().all(|segment| (1..=FULL).contains(&segment.entries.len())));
+        }
     }
 
     #[test]
