@@ -383,7 +383,7 @@ metrics! {
         SNAPSHOT_BYTES = gauge("deltafan_snapshot_bytes", "size of the snapshot on disk").with(Snapshot);
         SNAPSHOT_WRITE_AGE = gauge("deltafan_snapshot_last_write_age_seconds", "time since the last write of the snapshot, or since the start")
             .with(Snapshot)
-            .noting("Written every 10 s while nothing changes, and not while the control plane is away");
+            .noting("Written once a minute while nothing changes, and not while the control plane is away");
         CACHE_AGE = gauge("deltafan_cache_age_seconds", "time since the control plane last answered; after a start from the snapshot, since what was loaded was last current")
         .with(Snapshot);
     }
