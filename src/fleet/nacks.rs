@@ -190,8 +190,7 @@ impl RejectionLog {
             return;
         }
         if self.rejected.len() == VERSIONS {
-            let by_age = |at: &usize| (self.rejected[*at].has_news, self.rejected[*at].newest);
-            let oldest = (0..VERSIONS).min_by_key(by_age);
+            let oldest = (0..VERSIONS).min_by_key(|at| self.rejected[*at].newest);
             oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
         }
         let (first, due) = (Arc::clone(nack), now + FIRST_LINE);
