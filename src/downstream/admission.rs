@@ -84,7 +84,10 @@ impl ConnectionSlot {
     }
 }
 
+/// Time between two looks at the memory while more than half of the lower watermark is in use.
 const TICK: Duration = Duration::from_millis(250);
+/// Time between two looks below that: no second brings as much.
+const CALM_TICK: Duration = Duration::from_secs(1);
 
 /// Watermarks, and whether new clients are refused now.
 #[derive(Debug)]
@@ -169,15 +172,16 @@ impl OverloadManager {
         self.refusing.load(Ordering::Relaxed)
     }
 
-    /// Measures the memory four times a second and acts on it. Never returns where the system reports memory.
-    pub async fn watch(&self, connections: Arc<Connections>, unsent: Arc<Unsent>) {
+    /// Measures the memory again and again, and acts on it. Never returns where the system reports memory.
+    pub async fn watch(&self, connections: &Connections, unsent: &Arc<Unsent>) {
         let [refuse_above, close_above] =
             [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
         telemetry::report_watermarks(refuse_above, close_above);
+        let lower = self.refuse_above.into_iter().chain(self.close_above).min().unwrap_or(u64::MAX);
         let (mut detector, mut tick) = (OverloadDetector::default(), tokio::time::interval(TICK));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
+            let looked = tick.tick().await;
             let Some(Usage { resident, in_use }) = Usage::read() else {
                 tracing::info!(
                     "the system does not report the memory of the process; memory watermarks are off"
@@ -186,7 +190,10 @@ impl OverloadManager {
             };
             telemetry::report_memory(resident, in_use);
             let actions = detector.check(self, in_use, connections.served());
-            self.apply(actions, in_use, &connections, &unsent);
+            self.apply(actions, in_use, connections, unsent);
+            if in_use <= lower / 2 {
+                tick.reset_at(looked + CALM_TICK);
+            }
         }
     }
 

@@ -99,7 +99,10 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
             server.fleet.log_rejections(Instant::now());
         }
     };
-    tokio::join!(connections.enforce_timeouts(|| server.policy.load_full()), upkeep, rejections);
+    let timeouts = connections.enforce_timeouts(|| server.policy.load_full());
+    let memory = status.overload.watch(&connections, &server.unsent);
+    // One task, whose ticks coincide: an idle relay wakes seldom.
+    tokio::join!(timeouts, memory, upkeep, rejections);
 }
 
 /// Starts the tasks that watch connections and memory until `stop`.
@@ -109,12 +112,6 @@ pub(super) fn spawn_upkeep(
     server: &Arc<ServerState>,
     status: &Arc<Status>,
 ) {
-    let overload = {
-        let (overload, connections, unsent) =
-            (Arc::clone(&status.overload), Arc::clone(connections), Arc::clone(&server.unsent));
-        async move { overload.watch(connections, unsent).await }
-    };
-    tokio::spawn(stop.clone().run_until_cancelled_owned(overload));
     let housekeeping = housekeeping(Arc::clone(connections), Arc::clone(server), Arc::clone(status));
     tokio::spawn(stop.clone().run_until_cancelled_owned(housekeeping));
 }
