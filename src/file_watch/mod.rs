@@ -27,8 +27,10 @@ use watch::Watch;
 /// Attempts to follow the way to a file while a link on it moves.
 const ROUNDS: usize = 4;
 
-/// Between two readings of events; well below the quiet time of a [`Debounce`].
+/// Between two readings of events in a burst; well below the quiet time of a [`Debounce`].
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two readings of events of other files: a busy folder costs next to nothing.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Wait for the end of a burst: several files are replaced one by one, or one in several steps.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +105,11 @@ impl FileWatcher {
                 burst = Some((burst.map_or(now, |(first, _)| first), now));
             }
             // Events are read once in this time, however many there are.
-            thread::sleep(PAUSE);
+            thread::sleep(if burst.is_some() {
+                PAUSE
+            } else {
+                LONG_PAUSE.min(end.saturating_duration_since(now))
+            });
             if burst.map_or(end, |burst| debounce.due(burst).min(end)) <= Instant::now() {
                 return true;
             }
