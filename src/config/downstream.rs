@@ -62,7 +62,7 @@ section! {
         /// An HTTP/2 connection without an open stream for this long is drained.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
         pub idle_timeout: Duration,
-        /// HTTP/2 pings to clients.
+        /// HTTP/2 pings to clients. This and the other timeouts of a connection may come an eighth late.
         #[key(Nested, effect = Connections)]
         pub keepalive: Keepalive,
         /// The largest request accepted, without its `initial_resource_versions`.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -349,14 +349,14 @@ where
         // A deadline that moved into the future is checked when the alarm goes off: setting the
         // timer for each frame would cost more.
         if next < self.alarm_at || now >= self.alarm_at {
-            self.set_alarm(next);
+            self.set_alarm(next, now);
         }
         self.listen(cx);
         Ok(())
     }
 
-    fn set_alarm(&mut self, next: Instant) {
-        self.alarm.as_mut().reset(next.into());
+    fn set_alarm(&mut self, next: Instant, now: Instant) {
+        self.alarm.as_mut().reset(in_step(next, now).into());
         self.alarm_at = next;
         self.alarm_set = true;
     }
@@ -375,7 +375,7 @@ where
             cx.waker().wake_by_ref();
         }
         if let Some(until) = until.filter(|until| *until < self.alarm_at) {
-            self.set_alarm(until);
+            self.set_alarm(until, now);
             self.listen(cx);
         }
     }
@@ -392,10 +392,22 @@ where
         // The deadline may have passed already.
         let until = self.stuck.since().unwrap_or(now) + self.connection.limits.stall_timeout;
         if until < self.alarm_at {
-            self.set_alarm(until);
+            self.set_alarm(until, now);
             self.listen(cx);
         }
     }
+}
+
+/// Puts off a time by at most an eighth of the wait for it, so that the alarms of many connections go off together: a process
+/// with idle connections wakes seldom.
+///
+/// Example: alarms in 30 s go off at every other second since the start of the process.
+fn in_step(at: Instant, now: Instant) -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    let step = (millis(at.saturating_duration_since(now)) / 8).checked_ilog2().map_or(1, |log| 1 << log);
+    let steps = millis(at.saturating_duration_since(*START)) / step + 1;
+    *START + Duration::from_millis(steps * step)
 }
 
 #[derive(Debug)]

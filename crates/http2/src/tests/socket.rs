@@ -283,6 +283,11 @@ async fn a_stream_that_has_nothing_to_send_any_more_does_not_wait_for_a_window()
     }
 }
 
+/// Whether the stall timeout went off, which may be an eighth late.
+fn is_stall_timeout(after: Duration) -> bool {
+    (60..68).contains(&after.as_secs())
+}
+
 /// Serves streams that say so many bytes each, and counts the messages that they made.
 fn makes_late(bytes: usize) -> (DuplexStream, JoinHandle<Result<(), ServeError>>, Arc<AtomicU8>) {
     let made: Arc<AtomicU8> = Arc::default();
@@ -333,7 +338,8 @@ async fn a_stream_with_an_unmade_message_waits_for_its_window_as_long_as_others(
     let (head, payload) = heard.last().expect("something");
     assert_eq!((head.kind, head.stream), (Kind::RstStream, 1));
     assert_eq!(*payload, (Reason::Cancel as u32).to_be_bytes());
-    assert_eq!((begun.elapsed().as_secs(), made.load(Ordering::Relaxed)), (60, 0));
+    assert!(is_stall_timeout(begun.elapsed()));
+    assert_eq!(made.load(Ordering::Relaxed), 0);
 }
 
 fn large() -> Bytes {
@@ -512,7 +518,7 @@ async fn a_stream_that_is_not_read_is_broken_off_and_no_other() {
     let (head, payload) = heard.last().expect("something");
     assert_eq!((head.kind, head.stream), (Kind::RstStream, 1), "{begun:?}");
     assert_eq!(*payload, (Reason::Cancel as u32).to_be_bytes());
-    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert!(is_stall_timeout(begun.elapsed()));
     // The connection ended only now, with its peer.
     served.await.expect("no panic").expect("no error");
 }
@@ -542,7 +548,7 @@ async fn a_peer_that_sends_and_reads_nothing_is_disconnected() {
     };
     let (ended, ()) = tokio::join!(served, talk);
     assert!(matches!(ended.expect("no panic"), Err(ServeError::Stalled(_))));
-    assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
+    assert!(is_stall_timeout(begun.elapsed()));
 }
 
 /// Windows that open tell nothing of a socket that takes nothing.
@@ -562,7 +568,7 @@ async fn a_peer_that_changes_windows_and_reads_nothing_is_disconnected() {
     };
     let (ended, ()) = tokio::join!(served, talk);
     assert!(matches!(ended.expect("no panic"), Err(ServeError::Stalled(_))));
-    assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
+    assert!(is_stall_timeout(begun.elapsed()));
 }
 
 /// Opens a window by one byte every other second, and reads all that comes. Returns whether a stream was broken off at the
@@ -586,14 +592,14 @@ async fn sip(mut peer: DuplexStream, stream: u32) -> (bool, Duration) {
 async fn a_stream_whose_window_opens_byte_by_byte_is_broken_off() {
     let (mut peer, _served) = serve(50_000, repeats);
     say(&mut peer, &[start(0), window(0, 1 << 30), request(1)].concat()).await;
-    assert_eq!(sip(peer, 1).await, (true, Duration::from_secs(60)));
+    assert!(matches!(sip(peer, 1).await, (true, when) if is_stall_timeout(when)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_window_opens_byte_by_byte_is_given_up() {
     let (mut peer, served) = serve(50_000, repeats);
     say(&mut peer, &[start(1 << 30), request(1)].concat()).await;
-    assert_eq!(sip(peer, 0).await, (false, Duration::from_secs(60)));
+    assert!(matches!(sip(peer, 0).await, (false, when) if is_stall_timeout(when)));
     assert!(matches!(served.await.expect("no panic"), Err(ServeError::Stalled(_))));
 }
 
