@@ -42,6 +42,14 @@ pub(crate) fn peak_kib(pid: u32) -> io::Result<u64> {
     status(pid, "VmHWM:")
 }
 
+/// How often threads of a process went to sleep since they began: each time, something wakes them again.
+pub(crate) fn sleeps(pid: u32) -> io::Result<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))?;
+    let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+    // A thread may end meanwhile.
+    Ok(ids.filter_map(|id| status(id, "voluntary_ctxt_switches:").ok()).sum())
+}
+
 /// Lets the peak begin anew at what is resident now (proc(5), clear_refs).
 pub(crate) fn reset_peak(pid: u32) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
 use serde::de::DeserializeOwned;
 
-use super::measure::{Threads, peak_kib, reset_peak, rss_kib};
+use super::measure::{Threads, peak_kib, reset_peak, rss_kib, sleeps};
 
 /// Where a process runs. What is measured has a core to itself; whatever loads it shares the other.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +150,13 @@ impl Process {
     }
 
     /// Resident memory, in MiB.
+    /// Wake-ups per second during this time.
+    pub(crate) fn wake_ups(&self, during: Duration) -> io::Result<f64> {
+        let before = sleeps(self.child.id())?;
+        std::thread::sleep(during);
+        Ok(sleeps(self.child.id())?.saturating_sub(before) as f64 / during.as_secs_f64())
+    }
+
     pub(crate) fn rss_mib(&self) -> io::Result<f64> {
         Ok(rss_kib(self.child.id())? as f64 / 1024.0)
     }

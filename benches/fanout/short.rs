@@ -1,6 +1,7 @@
 //! The properties that hold on any machine, however fast: what CI runs.
 
 use std::io;
+use std::time::Duration;
 
 use super::process::Cores;
 use super::rows::{flatness, growth_by_pushes};
@@ -13,6 +14,8 @@ const FLAT: f64 = 1.3;
 /// Memory that 400 clients may add to the relay by four pushes of 1 MiB; a copy for each of those who do not
 /// read would add 200 at once.
 const PUSHES_MIB: f64 = 32.0;
+/// Wake-ups of an idle relay per second. An alarm of its own for each client was seen to make them 33.
+const WAKE_UPS: f64 = 10.0;
 /// Sets of dynamic parameters.
 const SETS: usize = 5;
 
@@ -58,6 +61,14 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
         format!(
             "4 pushes of 1 MiB to 400 clients, half of whom do not read, add {mib:.1} MiB (at most {PUSHES_MIB})"
         ),
+    );
+
+    let idle = RelaySubject::start(cores, &without(500))?;
+    // Each client is pinged meanwhile.
+    let wake_ups = idle.process().wake_ups(Duration::from_secs(40))?;
+    check(
+        wake_ups <= WAKE_UPS,
+        format!("500 idle clients wake the relay {wake_ups:.1} times a second (at most {WAKE_UPS})"),
     );
 
     if faults == 0 {
