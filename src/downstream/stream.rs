@@ -313,9 +313,8 @@ impl StreamBody {
     }
 
     /// Returns the next chunk; `Err` ends the stream.
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>, mut now: Instant) -> Poll<Result<Bytes, Status>> {
         loop {
-            let now = Instant::now();
             if self.connection.is_closing() {
                 return Poll::Ready(Err(Status::closing()));
             }
@@ -373,6 +372,7 @@ impl StreamBody {
                 deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
             }
             ready!(self.timer.poll(deadline, cx));
+            now = Instant::now();
         }
     }
 
@@ -422,7 +422,7 @@ impl Body for StreamBody {
             Ok(true) => {}
             Err(status) => return Poll::Ready(Some(Ok(this.end(status)))),
         }
-        match this.poll_chunk(cx) {
+        match this.poll_chunk(cx, now) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(chunk)) => Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
             Poll::Ready(Err(status)) => Poll::Ready(Some(Ok(this.end(status)))),

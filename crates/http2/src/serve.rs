@@ -225,8 +225,8 @@ where
     }
 
     fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Step, ServeError> {
-        let now = tokio::time::Instant::now().into_std();
-        let start = Instant::now();
+        let start = tokio::time::Instant::now();
+        let now = start.into_std();
         for round in 0..MAX_ROUNDS {
             let mut moved = 0;
             let flushed = self.write_buffer.poll_flush(&mut self.io, cx, &mut moved)?;
@@ -252,7 +252,7 @@ where
             }
             let mut full = flushed.is_pending();
             if !full {
-                self.fill_batch(cx.waker(), scratch, now, start);
+                self.fill_batch(cx.waker(), scratch, start);
                 if !scratch.batch.is_empty() {
                     let mut sent = 0;
                     full = self
@@ -308,7 +308,7 @@ where
     }
 
     /// Polls the scheduled streams until the batch is full.
-    fn fill_batch(&mut self, task: &Waker, scratch: &mut Scratch, now: Instant, start: Instant) {
+    fn fill_batch(&mut self, task: &Waker, scratch: &mut Scratch, start: tokio::time::Instant) {
         let Scratch { batch, streams, .. } = scratch;
         streams.append(&mut self.connection.scheduled);
         self.ready.take(streams, task);
@@ -326,7 +326,7 @@ where
                 self.connection.scheduled.push(stream);
                 stood_back.get_or_insert(stream);
             } else {
-                if active::poll(&mut self.connection, stream, batch, now) == Turn::Deferred {
+                if active::poll(&mut self.connection, stream, batch, start.into_std()) == Turn::Deferred {
                     stood_back.get_or_insert(stream);
                 }
                 polled = true;
