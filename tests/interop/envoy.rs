@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::fixture::{
     AloneEnvoy, ControlPlane, Envoy, Fixture, Link, PATIENCE, Transport, always, eventually,
     http::{get_json, post},
-    http_backend, is_direct,
+    http_backend, is_direct, require_relay,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
     skipped,
 };
@@ -139,9 +139,7 @@ impl World {
 
 /// Three of six clusters become bad at once: Envoy rejects them for their negative timeout, and names one of them, or some.
 fn is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones(transport: Transport) {
-    if is_direct() {
-        return skipped("the control plane sends each change to all");
-    }
+    let Some(()) = require_relay() else { return };
     let guard = "rollout: {types: [cds, lds, rds], share: 0%, window: 1s}\n";
     let Some(world) = World::start_with(transport, 3, guard) else { return };
     let names: Vec<String> = (0..6).map(|at| format!("extra-{at}")).collect();
@@ -205,9 +203,7 @@ fn is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones(transport: Tra
 }
 
 fn is_spared_a_control_plane_that_empties_itself(transport: Transport) {
-    if is_direct() {
-        return skipped("the control plane sends each change to all");
-    }
+    let Some(()) = require_relay() else { return };
     let guard = "rollout: {types: [cds], share: 0%, window: 1s, max_removed: 40%}\n";
     let Some(world) = World::start_with(transport, 2, guard) else { return };
     let names: Vec<String> = (0..6).map(|at| format!("extra-{at}")).collect();
@@ -239,9 +235,7 @@ fn is_spared_a_control_plane_that_empties_itself(transport: Transport) {
 
 /// A hold during a trial, earlier states of a cluster and of a type, and newcomers meanwhile. The canary is named.
 fn stays_where_an_operator_wants_it(transport: Transport) {
-    if is_direct() {
-        return skipped("the control plane sends each change to all");
-    }
+    let Some(()) = require_relay() else { return };
     let guard = "rollout: {types: [cds], canaries: {match: {node.id: canary}}, share: 0%, window: 3s}\n";
     let Some(world) = World::start_with(transport, 4, guard) else { return };
     let names = ["extra-0", "extra-1"];
@@ -375,9 +369,7 @@ fn follows_changes(transport: Transport) {
 }
 
 fn survives_a_relay_restart(transport: Transport) {
-    if is_direct() {
-        return skipped("there is no relay to restart");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(world) = World::start(transport, 1) else { return };
     let envoy = world.envoy("envoy");
     envoy.wait_until_answered_by(INGRESS, "a");
@@ -401,9 +393,7 @@ fn survives_a_relay_restart(transport: Transport) {
 /// Envoy's back-off by default would have grown to 30 s, of which it waits a random part.
 fn comes_back_soon_after_a_long_outage(transport: Transport) {
     const ENVOYS: usize = 3;
-    if is_direct() {
-        return skipped("there is no relay to restart");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(world) = World::start(transport, ENVOYS) else { return };
     let envoys: Vec<_> = (0..ENVOYS).map(|at| world.envoy(&format!("envoy-{at}"))).collect();
     envoys.iter().for_each(|envoy| envoy.wait_until_answered_by(INGRESS, "a"));
@@ -445,9 +435,7 @@ fn survives_a_dead_origin(transport: Transport) {
 
 /// The origin is gone, the relay is killed and starts again, and Envoy is bounced: all that it gets comes from the relay's disk.
 fn survives_a_killed_relay_without_its_origin(transport: Transport) {
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(world) = World::start_with(transport, 2, "snapshot: {path: ./snapshot}\n") else { return };
     let envoy = world.envoy("envoy");
     envoy.wait_until_answered_by(INGRESS, "a");
@@ -486,9 +474,7 @@ fn static_cluster(name: &str, address: &str, port: u16) -> Value {
 /// Envoy applies the valid resources of a response that it rejects, and comes back with the version before: over state of the world
 /// nothing that it says tells that it holds something else. Meanwhile the control plane has gone back to just that version.
 fn goes_back_from_what_it_applied_of_a_rejected_update(transport: Transport) {
-    if is_direct() {
-        return skipped("a control plane takes it at its word");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(world) = World::start(transport, 1) else { return };
     let origin = &world.fixture.origin;
     let put = |port, other| {

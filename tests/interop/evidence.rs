@@ -25,9 +25,8 @@ use tokio::runtime::Runtime;
 
 use crate::{
     fixture::{
-        ControlPlane, ForeignFixture, Origin, PATIENCE, Transport, eventually, is_direct,
+        ControlPlane, ForeignFixture, Origin, PATIENCE, Transport, eventually, require_relay,
         resources::{CLUSTER, ENDPOINTS},
-        skipped,
     },
     fleet::{
         client::{Client, Held},
@@ -110,10 +109,7 @@ impl Bed {
 
     /// Starts them; the relay listens at this address.
     fn start_on(address: &str, control_plane: ControlPlane, round_trip: Duration) -> Option<Self> {
-        if is_direct() {
-            skipped("there is no relay");
-            return None;
-        }
+        require_relay()?;
         let fixture = ForeignFixture::start(control_plane, 0)?;
         let runtime = Runtime::new().unwrap();
         let link = runtime.block_on(SlowLink::to(local(fixture.origin.port()), round_trip / 2));
@@ -426,9 +422,7 @@ fn a_member_that_is_deleted_during_a_failover_goes() {
     const KEYS: &str = "failover: {after: 1s, return_after: 1s}, connect_timeout: 1s, \
                         backoff: {initial: 50ms, max: 500ms}";
     const ACTIVE: &str = "deltafan_upstream_active_server";
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let mut waits = Waits::over(Duration::ZERO);
     for control_plane in [LINEAR, SNAPSHOT] {
         let Some(first) = ForeignFixture::start(control_plane, 0) else { return };

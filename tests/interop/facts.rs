@@ -13,7 +13,7 @@ use crate::fixture::resources::{
 };
 use crate::fixture::{
     ControlPlane, Fixture, ForeignFixture, Implementation, PATIENCE, Transport, eventually, http_backend,
-    is_direct, skipped, wait_until_answers,
+    require_relay, wait_until_answers,
 };
 use crate::fleet::client::{Client, Held};
 use crate::fleet::local;
@@ -82,9 +82,7 @@ fn o7_nothing_is_gone_that_a_response_with_the_changes_alone_lacks() {
 /// A client asks for listeners of a LinearCache of clusters, and stays. Directly, only its own stream ends.
 #[test]
 fn o8_a_client_that_asks_for_a_type_nobody_serves_locks_no_newcomer_out() {
-    if is_direct() {
-        return skipped("the stream that ends is the client's own");
-    }
+    let Some(()) = require_relay() else { return };
     let control_plane = ControlPlane::Go("v0.14.0", &["--cache", "linear"]);
     let Some(fixture) = ForeignFixture::start(control_plane, 1) else { return };
     let mut world = World::default();
@@ -112,9 +110,7 @@ fn o8_a_client_that_asks_for_a_type_nobody_serves_locks_no_newcomer_out() {
 #[test]
 fn o8_envoys_and_grpc_start_beside_a_client_of_a_type_nobody_serves() {
     const UNSERVED: &str = "type.googleapis.com/example.Unserved";
-    if is_direct() {
-        return skipped("the stream that ends is the client's own");
-    }
+    let Some(()) = require_relay() else { return };
     let transports = [Transport::DeltaAds, Transport::SotwAds];
     let Some(()) = Implementation::Core.require() else { return };
     let Some(fixture) = Fixture::start(transports.len()) else { return };

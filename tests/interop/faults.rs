@@ -17,9 +17,8 @@ use tokio::runtime::Runtime;
 
 use crate::{
     fixture::{
-        ControlPlane, ForeignFixture, PATIENCE, Transport, always, eventually, is_direct,
+        ControlPlane, ForeignFixture, PATIENCE, Transport, always, eventually, require_relay,
         resources::{CLUSTER, ENDPOINTS},
-        skipped,
     },
     fleet::{
         client::{Client, Held},
@@ -61,9 +60,7 @@ fn row_with(
     keys: &'static str,
     fault: impl FnOnce(&mut Bed),
 ) {
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(fixture) = ForeignFixture::start(control_plane, 0) else { return };
     let mut world = World::default();
     for name in ["a", "b", "c"] {
@@ -198,9 +195,7 @@ fn control_plane_hangs() {
 /// every 30 s it would be lost after two minutes.
 #[test]
 fn control_plane_is_silent() {
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(fixture) = ForeignFixture::start(LINEAR, 0) else { return };
     let mut world = World::default();
     world.set(&fixture.origin, CLUSTER, "a");

@@ -4,9 +4,10 @@
 use std::{thread, time::Duration};
 
 use crate::fixture::{
-    CallResult, ControlPlane, Envoy, Fixture, GrpcClient, Implementation, Transport, http_backend, is_direct,
+    CallResult, ControlPlane, Envoy, Fixture, GrpcClient, Implementation, Transport, http_backend,
+    require_relay,
     resources::{api_listener, cluster, endpoints, listener, routes},
-    skipped, wait_until_answers,
+    wait_until_answers,
 };
 
 const GROUPS: &str = r#"
@@ -40,9 +41,7 @@ fn fill(fixture: &Fixture, fleet: &str, http: u16, grpc: u16) {
 
 #[test]
 fn a_snapshot_cache_by_node_serves_three_fleets_through_one_relay() {
-    if is_direct() {
-        return skipped("the clients show nodes of their own");
-    }
+    let Some(()) = require_relay() else { return };
     let plane = ControlPlane::Go("v0.14.0", &["--cache", "fleets"]);
     let Some(fixture) = Fixture::start_with(plane, FLEETS.len(), GROUPS) else { return };
     let Some(()) = Implementation::Go.require() else { return };

@@ -9,9 +9,8 @@ use deltafan_test_support::client::{DELTA_ADS, Delta, connect};
 use tokio::runtime::Runtime;
 
 use crate::fixture::{
-    ControlPlane, ForeignFixture, PATIENCE, eventually, is_direct,
+    ControlPlane, ForeignFixture, PATIENCE, eventually, require_relay,
     resources::{CLUSTER, numbered},
-    skipped,
 };
 
 const GUARD: &str = "rollout: {types: [cds], share: 0%, window: 1s, report: nack}\n";
@@ -41,9 +40,7 @@ macro_rules! each_control_plane {
 crate::fixture::with_each_control_plane!(each_control_plane);
 
 fn a_report_is_not_answered(control_plane: ControlPlane, protocol: &str) {
-    if is_direct() {
-        return skipped("there is no relay that reports");
-    }
+    let Some(()) = require_relay() else { return };
     let relays = ASKED.len();
     let Some(fixture) = ForeignFixture::start_speaking_with(control_plane, relays, protocol, GUARD) else {
         return;

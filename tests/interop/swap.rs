@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::fixture::{
     ControlPlane, Envoy, Fixture, PATIENCE, Transport, eventually, http, http_backend, is_direct,
+    require_relay,
     resources::{CLUSTER, ENDPOINTS, ROUTES, cluster, endpoints, listener, routes},
     skipped,
 };
@@ -234,9 +235,7 @@ fn sotw_ads_loses_a_round_trip_over_a_cold_restart_beside_a_route_to_nowhere() {
 /// world they lose it when they are sent the clusters, and get the route a round trip later.
 fn restarts_cold(transport: Transport) {
     let (envoys, rounds) = (number("SWAP_ENVOYS", 2), number("SWAP_ROUNDS", 3));
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(fixture) = Fixture::start(envoys) else { return };
     let (backend, source, origin) = (http_backend("backend"), transport.config_source(), &fixture.origin);
     let put_cluster = |name: &str| {

@@ -13,9 +13,9 @@ use super::{Bed, LONGEST, MUX, NOWHERE, SNAPSHOT, Waits, word};
 use crate::{
     fixture::{
         CallResult, Envoy, Fixture, ForeignFixture, GrpcBackends, GrpcClient, Implementation, Origin,
-        PATIENCE, Transport, eventually, free_port, http, is_direct,
+        PATIENCE, Transport, eventually, free_port, http, require_relay,
         resources::{CLUSTER, ENDPOINTS, api_listener, cluster, endpoints, listener, routes},
-        skipped, wait_until_answers,
+        wait_until_answers,
     },
     fleet::{local, world::World},
 };
@@ -28,9 +28,7 @@ const TARGET: &str = "greeter.example";
 #[test]
 fn envoys_lose_a_cluster_that_was_deleted_while_the_relay_was_dead() {
     const KEPT: Duration = Duration::from_secs(2);
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let Some(fixture) = Fixture::start_with(MUX, Transport::ALL.len(), "") else { return };
     let mut world = World::default();
     ["a", "b"].into_iter().for_each(|name| world.set(&fixture.origin, CLUSTER, name));
@@ -71,9 +69,7 @@ fn client(admin: SocketAddr, query: &str) -> Result<Instant, String> {
 
 #[test]
 fn a_grpc_client_whose_routes_name_a_cluster_that_is_missing_gets_the_other() {
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let mut waits = Waits::over(Duration::ZERO);
     for made_by in [Implementation::Core, Implementation::Go] {
         let Some(()) = made_by.require() else { return };
@@ -109,9 +105,7 @@ fn a_grpc_client_whose_routes_name_a_cluster_that_is_missing_gets_the_other() {
 
 #[test]
 fn the_first_envoy_of_a_cold_relay_is_configured() {
-    if is_direct() {
-        return skipped("there is no relay");
-    }
+    let Some(()) = require_relay() else { return };
     let mut waits = Waits::over(Duration::ZERO);
     for control_plane in [MUX, SNAPSHOT] {
         let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, 2, ["auto", "1s"]) else {
