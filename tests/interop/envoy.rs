@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use deltafan_test_support::slow_link::SlowLink;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::fixture::{
-    AloneEnvoy, ControlPlane, Envoy, Fixture, Link, PATIENCE, Transport, always, eventually,
+    AloneEnvoy, ControlPlane, Envoy, Fixture, PATIENCE, Transport, always, eventually, free_port,
     http::{get_json, post},
     http_backend, is_direct, require_relay,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
     skipped,
 };
+use crate::fleet::local;
 
 macro_rules! over_each_transport {
     ($($module:ident: $transport:ident { $($scenario:ident),* $(,)? })*) => {
@@ -482,7 +485,8 @@ fn goes_back_from_what_it_applied_of_a_rejected_update(transport: Transport) {
         origin.put(&static_cluster(BACKEND, "127.0.0.1", port));
     };
     put(world.a, "127.0.0.1");
-    let link = Link::to(world.fixture.xds_port());
+    let (runtime, relay) = (Runtime::new().unwrap(), local(world.fixture.xds_port()));
+    let link = runtime.block_on(SlowLink::to(relay, Duration::ZERO));
     let envoy = AloneEnvoy::start(transport, link.port(), &[]);
     let stays = world.envoy("stays");
     envoy.wait_until_answered_by(INGRESS, "a");
@@ -496,9 +500,10 @@ fn goes_back_from_what_it_applied_of_a_rejected_update(transport: Transport) {
         }
     });
     stays.wait_until_answered_by(INGRESS, "b");
-    link.cut();
+    link.lead_to(local(free_port()));
+    link.break_connections();
     put(world.a, "127.0.0.1");
     stays.wait_until_answered_by(INGRESS, "a");
-    link.mend();
+    link.lead_to(relay);
     envoy.wait_until_answered_by(INGRESS, "a");
 }

@@ -32,7 +32,7 @@ struct State {
 
 impl SlowLink {
     pub async fn to(server: SocketAddr, latency: Duration) -> Self {
-        let listener = TcpListener::bind((crate::own_loopback(), 0)).await.unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (state, current) = watch::channel(State {
             to: server,
@@ -53,6 +53,10 @@ impl SlowLink {
 
     pub fn uri(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// Leads new connections to another server.
