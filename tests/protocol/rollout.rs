@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Note, Op, Order, Phase, Protocol, RolloutSettings, View};
+use deltafan::cache::{
+    Change, Completeness, Note, Op, Order, Phase, Protocol, RolloutSettings, RolloutStatus, View,
+};
 
 use deltafan_test_support::fixture::{Client, Fixture, url};
 
@@ -73,6 +75,35 @@ fn canary_and_other(fixture: &Fixture, protocol: Protocol) -> [Client; 2] {
     ["canary", "other"].map(|id| fixture.client_named(id, protocol))
 }
 
+/// Both of them, which have all clusters.
+fn with_all_clusters(fixture: &Fixture, protocol: Protocol) -> [Client; 2] {
+    canary_and_other(fixture, protocol).map(|mut client| {
+        client.ask_or_change(fixture, "cds", "*");
+        client.acked(fixture);
+        client
+    })
+}
+
+/// So many clients, which have all clusters.
+fn fleet(fixture: &Fixture, count: usize) -> Vec<Client> {
+    let ids = (0..count).map(|at| format!("envoy-{at}"));
+    let mut clients: Vec<_> = ids.map(|id| fixture.client_named(&id, Protocol::Delta)).collect();
+    clients.iter_mut().for_each(|client| drop(client.change(fixture, "cds", "*")));
+    clients.iter_mut().for_each(|client| drop(client.acked(fixture)));
+    clients
+}
+
+fn status(fixture: &Fixture) -> RolloutStatus {
+    fixture.cache.rollout().unwrap().status(fixture.now)
+}
+
+/// Names and versions that are held.
+fn held_changes(fixture: &Fixture) -> Vec<String> {
+    let show = |version: Option<&str>| version.unwrap_or("gone").to_owned();
+    let held = status(fixture).held;
+    held.iter().map(|held| format!("{}:{}", held.name, show(held.version.as_deref()))).collect()
+}
+
 /// The origin sends a change; a second later it is on trial.
 fn try_change(fixture: &mut Fixture, text: &str) {
     fixture.origin(text);
@@ -105,7 +136,7 @@ fn canaries_are_sent_a_change_first_and_the_others_after_the_window() {
         fixture.roll_out(SECOND);
         assert_eq!(other.acked(&fixture), [change]);
         assert_eq!(late.acked(&fixture), [change]);
-        assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Idle);
+        assert_eq!(status(&fixture).phase, Phase::Idle);
     }
 }
 
@@ -129,11 +160,7 @@ fn a_relay_is_no_canary() {
 fn held(protocol: Protocol) -> (Fixture, [Client; 2]) {
     let mut fixture = guarded(&["cds"]);
     begin(&mut fixture, "cds a:1 b:1");
-    let mut clients = canary_and_other(&fixture, protocol);
-    for client in &mut clients {
-        client.ask_or_change(&fixture, "cds", "*");
-        client.acked(&fixture);
-    }
+    let mut clients = with_all_clusters(&fixture, protocol);
     try_change(&mut fixture, "cds a:2");
     let told = clients[0].poll(&fixture).unwrap();
     clients[0].nack_saying(&fixture, &told, &[], "Error adding/updating cluster(s) a: no such thing");
@@ -145,10 +172,7 @@ fn held(protocol: Protocol) -> (Fixture, [Client; 2]) {
 fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
     for protocol in BOTH {
         let (mut fixture, [mut canary, mut other]) = held(protocol);
-        let status = fixture.cache.rollout().unwrap().status(fixture.now);
-        assert_eq!(status.phase, Phase::Held);
-        assert_eq!(status.held.len(), 1);
-        assert_eq!((status.held[0].name.as_str(), status.held[0].version.as_deref()), ("a", Some("2")));
+        assert_eq!((status(&fixture).phase, held_changes(&fixture)), (Phase::Held, vec!["a:2".to_owned()]));
         // Nor is anything else tried meanwhile, however long that is: it may need what is held.
         fixture.origin("cds b:2");
         canary.acked(&fixture);
@@ -162,7 +186,7 @@ fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
         // The correction is tried in its turn, with what waited.
         let mut canary = late;
         try_change(&mut fixture, "cds a:3");
-        let status = fixture.cache.rollout().unwrap().status(fixture.now);
+        let status = status(&fixture);
         assert_eq!((status.phase, status.tried), (Phase::Trying { left: WINDOW, step: 1 }, 2));
         assert_eq!(canary.acked(&fixture), ["cds a:3 b:2"]);
         fixture.roll_out(TRIAL);
@@ -191,7 +215,7 @@ fn what_an_operator_discards_is_taken_back_and_never_spreads() {
         assert_eq!(canary.acked(&fixture), [back]);
         assert!(fixture.order(Order::Discard(None, Note::default())));
         fixture.roll_out(2 * SECOND);
-        let status = fixture.cache.rollout().unwrap().status(fixture.now);
+        let status = status(&fixture);
         assert_eq!((status.phase, status.held.len(), status.kept_back), (Phase::Idle, 0, 1));
         // The origin sends it again: after a reconnect, say.
         fixture.answer(View::Wildcard, "cds a:2");
@@ -238,11 +262,7 @@ fn removals_and_additions_are_tried_with_what_they_belong_to() {
 fn a_change_during_a_trial_is_for_the_next_one() {
     let mut fixture = guarded(&["cds"]);
     begin(&mut fixture, "cds a:1 b:1");
-    let mut clients = canary_and_other(&fixture, Protocol::Delta);
-    for client in &mut clients {
-        client.change(&fixture, "cds", "*");
-        client.acked(&fixture);
-    }
+    let mut clients = with_all_clusters(&fixture, Protocol::Delta);
     let [canary, other] = &mut clients;
     try_change(&mut fixture, "cds a:2");
     canary.acked(&fixture);
@@ -261,7 +281,7 @@ fn a_change_during_a_trial_is_for_the_next_one() {
     let told = canary.poll(&fixture).unwrap();
     canary.nack_saying(&fixture, &told, &[], "a: bad");
     fixture.roll_out(2 * SECOND);
-    let status = fixture.cache.rollout().unwrap().status(fixture.now);
+    let status = status(&fixture);
     assert_eq!((status.phase, status.held.len()), (Phase::Held, 1));
     // The origin goes back to the version that was good.
     fixture.origin("cds a:2");
@@ -274,10 +294,7 @@ fn a_few_that_reject_do_not_hold_a_change() {
     for (rejecting, phase) in [(1, Phase::Idle), (2, Phase::Held)] {
         let mut fixture = all_canaries();
         begin(&mut fixture, "cds a:1");
-        let mut clients: Vec<Client> =
-            (0..10).map(|at| fixture.client_named(&format!("envoy-{at}"), Protocol::Delta)).collect();
-        clients.iter_mut().for_each(|client| drop(client.change(&fixture, "cds", "*")));
-        clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+        let mut clients = fleet(&fixture, 10);
         try_change(&mut fixture, "cds a:2");
         for (at, client) in clients.iter_mut().enumerate() {
             let told = client.poll(&fixture).unwrap();
@@ -288,7 +305,7 @@ fn a_few_that_reject_do_not_hold_a_change() {
             }
         }
         fixture.roll_out(TRIAL);
-        assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, phase);
+        assert_eq!(status(&fixture).phase, phase);
     }
 }
 
@@ -400,7 +417,7 @@ fn the_last_good_version_is_kept_for_as_long_as_the_origin_keeps_the_newest() {
     }
     // Sent again for the last time at 30 s, tried until 61 s; kept from when it was last heard of.
     fixture.roll_out(TRIAL);
-    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Idle);
+    assert_eq!(status(&fixture).phase, Phase::Idle);
     fixture.origin("cds a:2@5000");
     assert_eq!(other.acked(&fixture), ["cds a:2@5000"]);
 }
@@ -426,11 +443,11 @@ fn the_only_canary_is_one_on_all_of_its_streams() {
     try_change(&mut fixture, "lds l:2");
     assert_eq!(canary.each_mut().map(|client| client.acked(&fixture)), [["cds a:2"], ["lds l:2"]]);
     assert_eq!(other.each_mut().map(|client| client.acked(&fixture)), [[""; 0], [""; 0]]);
-    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).canaries, 2);
+    assert_eq!(status(&fixture).canaries, 2);
     drop(canary);
-    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).canaries, 0);
+    assert_eq!(status(&fixture).canaries, 0);
     let _next = open(&fixture, "next", "cds");
-    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).canaries, 1);
+    assert_eq!(status(&fixture).canaries, 1);
 }
 
 /// One client that comes again and again counts once; an answer in parts is accepted with its last part.
@@ -438,10 +455,7 @@ fn the_only_canary_is_one_on_all_of_its_streams() {
 fn a_client_is_counted_once() {
     let mut fixture = all_canaries();
     begin(&mut fixture, "cds a:1");
-    let mut clients: Vec<Client> =
-        (0..10).map(|at| fixture.client_named(&format!("envoy-{at}"), Protocol::Delta)).collect();
-    clients.iter_mut().for_each(|client| drop(client.change(&fixture, "cds", "*")));
-    clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+    let mut clients = fleet(&fixture, 10);
     try_change(&mut fixture, "cds a:2");
     clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
     for _ in 0..20 {
@@ -451,5 +465,5 @@ fn a_client_is_counted_once() {
         bad.nack(&fixture, &told, &[]);
     }
     fixture.roll_out(TRIAL);
-    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Idle);
+    assert_eq!(status(&fixture).phase, Phase::Idle);
 }

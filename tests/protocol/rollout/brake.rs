@@ -1,6 +1,5 @@
 //! Brake on removals: a change that removes too much reaches nobody, canaries included, until an operator decides or it comes back.
 
-use super::verdicts::status;
 use super::*;
 
 const ALL: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -18,11 +17,7 @@ fn world(names: &[&str], window: Duration, protocol: Protocol) -> (Fixture, [Cli
     let mut fixture =
         Fixture::guarded(RolloutSettings { max_removed: Some(0.4), window, ..settings(&["cds"]) });
     begin(&mut fixture, &states(names, 1));
-    let mut clients = canary_and_other(&fixture, protocol);
-    for client in &mut clients {
-        client.ask_or_change(&fixture, "cds", "*");
-        client.acked(&fixture);
-    }
+    let clients = with_all_clusters(&fixture, protocol);
     (fixture, clients)
 }
 

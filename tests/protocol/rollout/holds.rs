@@ -3,7 +3,6 @@
 use deltafan::cache::Limits;
 use deltafan_test_support::fixture::show;
 
-use super::verdicts::{held_changes, status};
 use super::*;
 
 /// A state-of-the-world client cannot be told that a route is gone, so no canary can accept that.
@@ -112,11 +111,7 @@ fn slow_canary(slow: u64, bad: &str) {
     let mut fixture = guarded(&["cds"]);
     fixture.rules.unacked_timeout = 1000 * SECOND;
     begin(&mut fixture, "cds a:1 b:1");
-    let mut clients = canary_and_other(&fixture, Protocol::Delta);
-    for client in &mut clients {
-        client.change(&fixture, "cds", "*");
-        client.acked(&fixture);
-    }
+    let mut clients = with_all_clusters(&fixture, Protocol::Delta);
     let [canary, _other] = &mut clients;
     fixture.origin("cds a:2 b:2");
     let mut pending = std::collections::VecDeque::new();
@@ -153,11 +148,7 @@ fn an_ack_of_additions_that_fill_a_response_accepts_no_removal() {
     fixture.bulky("cds a:1");
     fixture.origin("cds c:1");
     fixture.known("cds");
-    let [mut canary, mut other] = canary_and_other(&fixture, Protocol::Delta);
-    for client in [&mut canary, &mut other] {
-        client.change(&fixture, "cds", "*");
-        client.acked(&fixture);
-    }
+    let [mut canary, mut other] = with_all_clusters(&fixture, Protocol::Delta);
     fixture.bulky("cds a:2");
     fixture.origin("cds -c");
     fixture.roll_out(SECOND);
@@ -179,11 +170,7 @@ fn a_good_change_beside_a_bad_removal_spreads_once_that_is_undone() {
     for protocol in BOTH {
         let mut fixture = guarded(&["cds"]);
         begin(&mut fixture, "cds a:1 c:1");
-        let [mut canary, mut other] = canary_and_other(&fixture, protocol).map(|mut client| {
-            client.ask_or_change(&fixture, "cds", "*");
-            client.acked(&fixture);
-            client
-        });
+        let [mut canary, mut other] = with_all_clusters(&fixture, protocol);
         fixture.origin("cds a:2 -c");
         let mut all = Vec::new();
         for second in 0..10 * TRIAL.as_secs() {
@@ -264,11 +251,7 @@ fn a_rejection_that_comes_after_the_hold_takes_its_change_back_too() {
 fn a_change_beside_old_content_that_is_rejected_is_tried_by_itself() {
     let mut fixture = guarded(&["cds"]);
     begin(&mut fixture, "cds a:1 z:1");
-    let [canary, mut other] = canary_and_other(&fixture, Protocol::Delta).map(|mut client| {
-        client.change(&fixture, "cds", "*");
-        client.acked(&fixture);
-        client
-    });
+    let [canary, mut other] = with_all_clusters(&fixture, Protocol::Delta);
     fixture.origin("cds a:2");
     drop(canary);
     fixture.roll_out(SECOND);
@@ -296,11 +279,7 @@ fn a_change_beside_old_content_that_is_rejected_is_tried_by_itself() {
 fn an_answer_by_name_ends_no_hold() {
     let mut fixture = guarded(&["cds"]);
     begin(&mut fixture, "cds a:1");
-    let [mut canary, mut other] = canary_and_other(&fixture, Protocol::Delta).map(|mut client| {
-        client.change(&fixture, "cds", "*");
-        client.acked(&fixture);
-        client
-    });
+    let [mut canary, mut other] = with_all_clusters(&fixture, Protocol::Delta);
     fixture.origin("cds c:3");
     fixture.roll_out(SECOND);
     let told = canary.poll(&fixture).unwrap();

@@ -3,7 +3,6 @@
 use deltafan::cache::{EarlierState, Op, ParameterView, StandingOrder};
 use deltafan::resource::{Parameters, Resource};
 
-use super::verdicts::status;
 use super::*;
 
 fn note() -> Note {
@@ -31,14 +30,12 @@ fn present(fixture: &Fixture, kind: &str, name: &str) -> Arc<Resource> {
     of.snapshot().by_name(name).present().cloned().unwrap()
 }
 
+fn earlier(kind: &str, name: &str, resource: Option<Arc<Resource>>, is_member: bool) -> EarlierState {
+    EarlierState { type_url: url(kind), parameters: Parameters::NONE, name: name.into(), resource, is_member }
+}
+
 fn restore(fixture: &mut Fixture, name: &str, resource: Option<Arc<Resource>>) {
-    let state = EarlierState {
-        type_url: url("cds"),
-        parameters: Parameters::NONE,
-        name: name.into(),
-        resource,
-        is_member: true,
-    };
+    let state = earlier("cds", name, resource, true);
     assert!(fixture.order(Order::Restore(vec![state], note())));
     fixture.roll_out(Duration::ZERO);
 }
@@ -229,13 +226,7 @@ fn two_operators_at_once_are_followed_in_turn() {
     try_change(&mut fixture, "cds a:2");
     acked(&mut canary, &fixture);
     let first = present(&fixture, "cds", "b");
-    let state = |resource| EarlierState {
-        type_url: url("cds"),
-        parameters: Parameters::NONE,
-        name: "b".into(),
-        resource,
-        is_member: true,
-    };
+    let state = |resource| earlier("cds", "b", resource, true);
     assert!(fixture.order(Order::Hold(Some(url("cds")), note())));
     assert!(fixture.order(Order::Restore(vec![state(None)], note())));
     assert!(fixture.order(Order::Restore(vec![state(Some(first))], note())));
@@ -290,13 +281,7 @@ fn an_earlier_state_is_that_of_all_ways_to_ask() {
     for client in [&mut other, &mut by_name] {
         assert_eq!(acked(client, &fixture), ["cds a:2"]);
     }
-    let state = |resource| EarlierState {
-        type_url: url("cds"),
-        parameters: Parameters::NONE,
-        name: "a".into(),
-        resource,
-        is_member: false,
-    };
+    let state = |resource| earlier("cds", "a", resource, false);
     for (resource, change) in [(Some(first), "cds a:1"), (None, "cds -a")] {
         assert!(fixture.order(Order::Restore(vec![state(resource)], note())));
         fixture.roll_out(Duration::ZERO);
@@ -323,13 +308,7 @@ fn an_order_outlives_the_clients_that_asked() {
     let first = present(&fixture, "rds", "r");
     fixture.named("rds r:2");
     fixture.roll_out(SECOND);
-    let state = EarlierState {
-        type_url: url("rds"),
-        parameters: Parameters::NONE,
-        name: "r".into(),
-        resource: Some(first),
-        is_member: false,
-    };
+    let state = earlier("rds", "r", Some(first), false);
     assert!(fixture.order(Order::Restore(vec![state], note())));
     fixture.roll_out(SECOND);
     drop(asking);

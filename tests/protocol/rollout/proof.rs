@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use deltafan::cache::Limits;
 use deltafan_test_support::wire::Told;
 
-use super::verdicts::{held_changes, status};
 use super::*;
 
 const ALL: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

@@ -4,7 +4,6 @@ use deltafan::cache::{ParameterView, Track};
 use deltafan::node_group::{Condition, NodeMatch};
 use deltafan::resource::Parameters;
 
-use super::verdicts::status;
 use super::*;
 
 /// Named canaries have IDs such as `canary-1`. Of the others half are in the second step.

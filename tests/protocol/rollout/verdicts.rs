@@ -1,24 +1,10 @@
 //! Answers of canaries: which change each is about, and for how much it counts.
 
-use deltafan::cache::{Change, Completeness, Op, RolloutStatus, View};
+use deltafan::cache::{Change, Completeness, Op, View};
 
 use deltafan_test_support::fixture::show;
 
 use super::*;
-
-pub(super) fn status(fixture: &Fixture) -> RolloutStatus {
-    fixture.cache.rollout().unwrap().status(fixture.now)
-}
-
-/// Names and versions that are held.
-pub(super) fn held_changes(fixture: &Fixture) -> Vec<String> {
-    let show = |version: Option<&str>| version.unwrap_or("gone").to_owned();
-    status(fixture)
-        .held
-        .iter()
-        .map(|held| format!("{}:{}", held.name, show(held.version.as_deref())))
-        .collect()
-}
 
 /// Changes during a trial are tried in the next one, so a slow canary judges the content on trial, whatever came since.
 #[test]
@@ -26,11 +12,7 @@ fn a_slow_canary_judges_the_content_on_trial() {
     for accepts in [false, true] {
         let mut fixture = guarded(&["cds"]);
         begin(&mut fixture, "cds a:1 b:1");
-        let mut clients = canary_and_other(&fixture, Protocol::Delta);
-        for client in &mut clients {
-            client.change(&fixture, "cds", "*");
-            client.acked(&fixture);
-        }
+        let mut clients = with_all_clusters(&fixture, Protocol::Delta);
         let [canary, other] = &mut clients;
         try_change(&mut fixture, "cds a:2");
         fixture.origin("cds a:3");
@@ -147,11 +129,7 @@ fn a_change_that_no_canary_answers_does_not_spread() {
     for dies in [false, true] {
         let mut fixture = guarded(&["cds"]);
         begin(&mut fixture, "cds a:1");
-        let mut clients = canary_and_other(&fixture, Protocol::Delta);
-        for client in &mut clients {
-            client.change(&fixture, "cds", "*");
-            client.acked(&fixture);
-        }
+        let clients = with_all_clusters(&fixture, Protocol::Delta);
         let [mut canary, mut other] = clients;
         try_change(&mut fixture, "cds a:2");
         canary.poll(&fixture).unwrap();
@@ -180,11 +158,7 @@ fn a_change_that_no_canary_answers_does_not_spread() {
 fn an_operator_releases_a_change_that_no_canary_answers() {
     let mut fixture = guarded(&["cds"]);
     begin(&mut fixture, "cds a:1");
-    let mut clients = canary_and_other(&fixture, Protocol::Delta);
-    for client in &mut clients {
-        client.change(&fixture, "cds", "*");
-        client.acked(&fixture);
-    }
+    let mut clients = with_all_clusters(&fixture, Protocol::Delta);
     let [canary, other] = &mut clients;
     try_change(&mut fixture, "cds a:2");
     canary.poll(&fixture).unwrap();
@@ -229,11 +203,7 @@ fn the_second_copy_of_a_change_discards_no_verdict() {
         let mut fixture = guarded(&["cds"]);
         begin(&mut fixture, "cds a:1 b:1");
         fixture.named("cds a:1");
-        let [mut canary, mut other] = canary_and_other(&fixture, Protocol::Delta);
-        for client in [&mut canary, &mut other] {
-            client.change(&fixture, "cds", "*");
-            client.acked(&fixture);
-        }
+        let [mut canary, mut other] = with_all_clusters(&fixture, Protocol::Delta);
         fixture.resend(first, "cds a:2");
         fixture.roll_out(SECOND);
         let mut nack = |fixture: &Fixture| {
