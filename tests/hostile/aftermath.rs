@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node, subscription};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, subscription};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::Process;
 use tokio::runtime::Runtime;
@@ -35,7 +35,7 @@ impl Bystanders {
             let uri = relay.uri();
             let stream = bystanders.runtime.block_on(async {
                 let stream = Delta::open(&connect(&uri).await, DELTA_ADS).await;
-                stream.send(first(&format!("bystander {number}"), EDS, "quiet")).await;
+                stream.send(subscription(&format!("bystander {number}"), EDS, &["quiet"])).await;
                 stream
             });
             bystanders.open.push(stream);
@@ -109,21 +109,12 @@ fn in_use(relay: &Process) -> f64 {
     relay.metric("deltafan_memory_bytes{what=\"in_use\"}")
 }
 
-fn first(id: &str, type_url: &str, name: &str) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        node: Some(node(id)),
-        type_url: type_url.to_owned(),
-        resource_names_subscribe: vec![name.to_owned()],
-        ..Default::default()
-    }
-}
-
 /// Somebody who comes now is let in, and has of everything of which there is only so much: a connection, streams, names, a
 /// type and a set of parameters that nobody else has. What attackers had of the last two may linger.
 async fn newcomer(uri: &str, number: usize, is_long: bool) {
     let channel = connect(uri).await;
     let mut everything = Delta::open(&channel, DELTA_ADS).await;
-    everything.send(first("newcomer", CDS, "*")).await;
+    everything.send(subscription("newcomer", CDS, &["*"])).await;
     assert!(!everything.response().await.resources.is_empty(), "a newcomer is told what there is");
 
     let unknown = format!("type.googleapis.com/newcomer.T{number}");
@@ -133,7 +124,7 @@ async fn newcomer(uri: &str, number: usize, is_long: bool) {
         resource_locators_subscribe: vec![locator],
         ..subscription("newcomer", EDS, &[])
     };
-    for (what, request) in [("a type", first("newcomer", &unknown, "mine")), ("parameters", own)] {
+    for (what, request) in [("a type", subscription("newcomer", &unknown, &["mine"])), ("parameters", own)] {
         let until = Instant::now() + LINGER;
         loop {
             let mut stream = Delta::open(&channel, DELTA_ADS).await;

@@ -1,6 +1,6 @@
 //! Pieces that several scenarios share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +9,34 @@ use deltafan::cache::{Cache, Entry, HeldTotals, Named, Protocol, Snapshot, Visib
 use deltafan::subscription::{Session, SessionConfig};
 
 use deltafan_test_support::wire::{message, put, type_url};
+
+/// Messages on their way, which arrive in order.
+#[derive(Debug)]
+pub(crate) struct Pipe<T>(VecDeque<(Instant, T)>);
+
+impl<T> Default for Pipe<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Pipe<T> {
+    /// Sends a message, which arrives at this moment or after the one before.
+    pub(crate) fn send(&mut self, message: T, due: Instant) {
+        let due = self.0.back().map_or(due, |(last, _)| due.max(*last));
+        self.0.push_back((due, message));
+    }
+
+    /// When the first message arrives.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.0.front().map(|(at, _)| *at)
+    }
+
+    /// Takes the first message, if it has arrived by now.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<T> {
+        self.0.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)
+    }
+}
 
 /// A new stream of a client; with `only` it is a per-type stream.
 pub(crate) fn session(

@@ -5,7 +5,7 @@
 //! At no time does an active route name a cluster that is not warm at its client, no response is sent without the ACK that it depends
 //! on, and no stream asks to be woken in the past.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
@@ -14,6 +14,7 @@ use deltafan::subscription::NextStep;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::common::Pipe;
 use crate::harness::{self, Scenario};
 use deltafan_test_support::fixture::{Client, Fixture, show, strings, url};
 use deltafan_test_support::wire::Told;
@@ -40,28 +41,17 @@ struct Cluster {
     is_warming: bool,
 }
 
-/// Messages in one direction, in their order, each with the moment at which it arrives.
-struct Link<T>(VecDeque<(Instant, T)>);
-
-impl<T> Link<T> {
-    fn send(&mut self, message: T, now: Instant, rng: &mut StdRng) {
-        let arrives = now + Duration::from_millis(rng.random_range(0..ON_THE_WAY));
-        let arrives = self.0.back().map_or(arrives, |(last, _)| arrives.max(*last));
-        self.0.push_back((arrives, message));
-    }
-
-    fn receive(&mut self, now: Instant) -> Option<T> {
-        self.0.front().filter(|(arrives, _)| *arrives <= now)?;
-        self.0.pop_front().map(|(_, message)| message)
-    }
+/// When a message arrives that is sent now.
+fn arrival(now: Instant, rng: &mut StdRng) -> Instant {
+    now + Duration::from_millis(rng.random_range(0..ON_THE_WAY))
 }
 
 struct Envoy {
     number: usize,
     client: Client,
     protocol: Protocol,
-    down: Link<Told>,
-    up: Link<Request>,
+    down: Pipe<Told>,
+    up: Pipe<Request>,
     clusters: BTreeMap<String, Cluster>,
     routes: BTreeMap<String, String>,
     /// Clusters that are not ACKed before they are warm.
@@ -79,8 +69,8 @@ impl Envoy {
             number,
             client: fixture.client(protocol, None),
             protocol,
-            down: Link(VecDeque::new()),
-            up: Link(VecDeque::new()),
+            down: Pipe::default(),
+            up: Pipe::default(),
             clusters: BTreeMap::new(),
             routes: BTreeMap::new(),
             held: None,
@@ -94,7 +84,7 @@ impl Envoy {
     /// Opens a stream, on which a delta client says what it holds.
     fn connect(&mut self, fixture: &Fixture) {
         self.client = fixture.client(self.protocol, None);
-        (self.down, self.up) = (Link(VecDeque::new()), Link(VecDeque::new()));
+        (self.down, self.up) = (Pipe::default(), Pipe::default());
         (self.held, self.read, self.is_new) = (None, BTreeMap::new(), true);
         if self.protocol == Protocol::Sotw {
             self.client.ask(fixture, "cds", &[]);
@@ -219,7 +209,7 @@ impl Envoy {
     /// Everything that happens at this moment.
     fn run(&mut self, fixture: &Fixture, rng: &mut StdRng, trace: bool) {
         let now = fixture.now;
-        while let Some(request) = self.up.receive(now) {
+        while let Some(request) = self.up.take(now) {
             match request {
                 Request::Sotw(request) => self.client.on_sotw_request(fixture, request).unwrap(),
                 Request::Delta(request) => self.client.on_delta_request(fixture, request).unwrap(),
@@ -229,7 +219,7 @@ impl Envoy {
             if trace {
                 eprintln!("{now:?} {} {:?} is sent {}", self.number, self.protocol, show(&told));
             }
-            self.down.send(told, now, rng);
+            self.down.send(told, arrival(now, rng));
         }
         let overdue = &self.client.overdue;
         assert!(
@@ -240,12 +230,12 @@ impl Envoy {
         if let NextStep::Wait(Some(until)) = self.client.next(fixture) {
             assert!(until > now, "it asks to be woken in the past");
         }
-        while let Some(told) = self.down.receive(now) {
+        while let Some(told) = self.down.take(now) {
             if trace {
                 eprintln!("{now:?} {} {:?} reads {}", self.number, self.protocol, show(&told));
             }
             for request in self.take(told) {
-                self.up.send(request, now, rng);
+                self.up.send(request, arrival(now, rng));
             }
             self.check();
         }

@@ -3,7 +3,6 @@
 //! Owns time and the order of messages, and does as the shell of `upstream::Client` does: it opens, closes and renews streams, and
 //! passes by every deadline. Knows nothing of what the origin says.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,32 +20,9 @@ use super::stores::Stores;
 /// Time that a message is under way at most: below the settle time.
 const DELAY: Duration = Duration::from_millis(60);
 
-/// Messages on their way, which arrive in order.
-#[derive(Debug)]
-pub(crate) struct Pipe<T>(VecDeque<(Instant, T)>);
-
-impl<T> Default for Pipe<T> {
-    fn default() -> Self {
-        Self(VecDeque::new())
-    }
-}
-
-impl<T> Pipe<T> {
-    pub(crate) fn send(&mut self, rng: &mut StdRng, message: T, now: Instant) {
-        let due = now + rng.random_range(Duration::ZERO..DELAY);
-        let due = self.0.back().map_or(due, |(last, _)| due.max(*last));
-        self.0.push_back((due, message));
-    }
-
-    /// When the first message arrives.
-    fn next(&self) -> Option<Instant> {
-        self.0.front().map(|(at, _)| *at)
-    }
-
-    /// Takes the first message, if it has arrived by now.
-    fn take(&mut self, now: Instant) -> Option<T> {
-        self.0.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)
-    }
+/// When a message arrives that is sent now.
+pub(crate) fn arrival(rng: &mut StdRng, now: Instant) -> Instant {
+    now + rng.random_range(Duration::ZERO..DELAY)
 }
 
 pub(crate) struct Connection {
@@ -131,7 +107,7 @@ impl Connection {
                 if let Some(request) = self.mux.next_request(stream, now)
                     && let Some(open) = &mut self.origin.streams[on]
                 {
-                    open.to_origin.send(&mut self.rng, request, now);
+                    open.to_origin.send(request, arrival(&mut self.rng, now));
                 }
                 requests += 1;
                 assert!(requests < 1000, "it has always something more to say");

@@ -9,9 +9,9 @@ use deltafan::resource::Name;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::connection::Pipe;
+use super::connection::arrival;
 use super::rule::{ClientParameters, LAYOUTS, encode};
-use crate::common::any;
+use crate::common::{Pipe, any};
 use deltafan_test_support::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
@@ -277,7 +277,7 @@ impl Origin {
         }
         let peer = self.streams[stream].as_mut().unwrap();
         peer.nonces.insert(response.nonce.clone());
-        peer.to_relay.send(rng, response, now);
+        peer.to_relay.send(response, arrival(rng, now));
     }
 
     /// Says something that is no news, or that nobody asked for.
