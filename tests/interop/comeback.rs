@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::{
     fixture::{
-        ControlPlane, ForeignFixture, Transport, get,
+        ControlPlane, Fixture, Transport, get,
         resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES},
     },
     fleet::{
@@ -114,7 +114,7 @@ fn clients_come_back(control_plane: ControlPlane, protocol: &str) {
     let served = if control_plane.serves_clusters_only() { &TYPES[..1] } else { &TYPES[..] };
     let cases: Vec<_> = CASES.iter().filter(|case| case.types().all(|each| served.contains(&each))).collect();
     let relays = cases.len();
-    let Some(fixture) = ForeignFixture::start_speaking(control_plane, relays, protocol) else { return };
+    let Some(fixture) = Fixture::start_relays(control_plane, relays, protocol, "") else { return };
     let mut world = World::default();
     for type_url in served {
         NAMES[..3].iter().for_each(|name| world.set(&fixture.origin, type_url, name));

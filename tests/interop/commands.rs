@@ -12,7 +12,7 @@ use deltafan_test_support::process::program;
 use serde_json::Value;
 
 use crate::fixture::{
-    ControlPlane, ForeignFixture, PATIENCE, eventually,
+    ControlPlane, Fixture, PATIENCE, eventually,
     resources::{CLUSTER, numbered},
 };
 
@@ -26,7 +26,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(command: &str, transport: &str, fixture: &ForeignFixture, args: &[&str]) -> Self {
+    fn start(command: &str, transport: &str, fixture: &Fixture, args: &[&str]) -> Self {
         let server = format!("http://127.0.0.1:{}", fixture.origin.port());
         let fixed = [command, "cds", "--transport", transport, "--server", &server];
         let mut child =
@@ -54,8 +54,8 @@ impl Drop for Running {
     }
 }
 
-fn start() -> Option<ForeignFixture> {
-    let fixture = ForeignFixture::start(ControlPlane::USUAL, 0)?;
+fn start() -> Option<Fixture> {
+    let fixture = Fixture::start_relays(ControlPlane::USUAL, 0, "auto", "")?;
     fixture.origin.put(&numbered(CLUSTER, "a", 1));
     Some(fixture)
 }

@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     fixture::{
-        ControlPlane, ForeignFixture, Origin, PATIENCE, Transport, eventually, require_relay,
+        ControlPlane, Fixture, Origin, PATIENCE, Transport, eventually, require_relay,
         resources::{CLUSTER, ENDPOINTS},
     },
     fleet::{
@@ -94,7 +94,7 @@ impl Waits {
 
 /// A control plane, the link to it, and a relay.
 struct Bed {
-    fixture: ForeignFixture,
+    fixture: Fixture,
     link: SlowLink,
     relay: Option<Process>,
     world: World,
@@ -110,7 +110,7 @@ impl Bed {
     /// Starts them; the relay listens at this address.
     fn start_on(address: &str, control_plane: ControlPlane, round_trip: Duration) -> Option<Self> {
         require_relay()?;
-        let fixture = ForeignFixture::start(control_plane, 0)?;
+        let fixture = Fixture::start_relays(control_plane, 0, "auto", "")?;
         let runtime = Runtime::new().unwrap();
         let link = runtime.block_on(SlowLink::to(local(fixture.origin.port()), round_trip / 2));
         let listeners = format!("[{{address: \"{address}\"}}]");
@@ -425,8 +425,8 @@ fn a_member_that_is_deleted_during_a_failover_goes() {
     let Some(()) = require_relay() else { return };
     let mut waits = Waits::over(Duration::ZERO);
     for control_plane in [LINEAR, SNAPSHOT] {
-        let Some(first) = ForeignFixture::start(control_plane, 0) else { return };
-        let Some(second) = ForeignFixture::start(control_plane, 0) else { return };
+        let Some(first) = Fixture::start_relays(control_plane, 0, "auto", "") else { return };
+        let Some(second) = Fixture::start_relays(control_plane, 0, "auto", "") else { return };
         let mut worlds = [(World::default(), &first.origin), (World::default(), &second.origin)];
         for (world, origin) in &mut worlds {
             ["a", "b"].into_iter().for_each(|name| world.set(origin, CLUSTER, name));

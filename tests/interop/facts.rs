@@ -12,8 +12,8 @@ use crate::fixture::resources::{
     CLUSTER, ENDPOINTS, LISTENER, SCOPED_ROUTES, api_listener, cluster, endpoints, listener, numbered, routes,
 };
 use crate::fixture::{
-    ControlPlane, Fixture, ForeignFixture, Implementation, PATIENCE, Transport, eventually, http_backend,
-    require_relay, wait_until_answers,
+    ControlPlane, Fixture, Implementation, PATIENCE, Transport, eventually, http_backend, require_relay,
+    wait_until_answers,
 };
 use crate::fleet::client::{Client, Held};
 use crate::fleet::local;
@@ -36,7 +36,7 @@ fn o7_nothing_is_gone_that_a_response_with_the_changes_alone_lacks() {
             let control_plane = ControlPlane::Go(version, cache);
             let types = [CLUSTER, LISTENER, SCOPED_ROUTES];
             let served = if control_plane.serves_clusters_only() { &types[..1] } else { &types[..] };
-            let Some(fixture) = ForeignFixture::start_speaking(control_plane, 1, "sotw") else { return };
+            let Some(fixture) = Fixture::start_relays(control_plane, 1, "sotw", "") else { return };
             let runtime = Runtime::new().unwrap();
             let mut world = World::default();
             for type_url in served {
@@ -84,7 +84,7 @@ fn o7_nothing_is_gone_that_a_response_with_the_changes_alone_lacks() {
 fn o8_a_client_that_asks_for_a_type_nobody_serves_locks_no_newcomer_out() {
     let Some(()) = require_relay() else { return };
     let control_plane = ControlPlane::Go("v0.14.0", &["--cache", "linear"]);
-    let Some(fixture) = ForeignFixture::start(control_plane, 1) else { return };
+    let Some(fixture) = Fixture::start_relays(control_plane, 1, "auto", "") else { return };
     let mut world = World::default();
     world.set(&fixture.origin, CLUSTER, "a");
     let runtime = Runtime::new().unwrap();
@@ -151,7 +151,7 @@ fn o9_a_name_in_a_spelling_of_its_own_holds_up_no_change() {
     for version in VERSIONS {
         for cache in [&["--cache", "linear"], &["--cache", "mux"], &["--cache", "snapshot"]] {
             let control_plane = ControlPlane::Go(version, cache);
-            let Some(fixture) = ForeignFixture::start(control_plane, 1) else { return };
+            let Some(fixture) = Fixture::start_relays(control_plane, 1, "auto", "") else { return };
             let runtime = Runtime::new().unwrap();
             let asked = subscriptions(&[(CLUSTER, &[])]);
             let clients = [Transport::DeltaAds, Transport::SotwAds]
@@ -190,7 +190,7 @@ fn o9_a_name_in_a_spelling_of_its_own_holds_up_no_change() {
 fn o12_endpoints_change_after_a_cluster_is_gone() {
     let control_plane = ControlPlane::Java("v1.0.49");
     let transports = [Transport::DeltaAds, Transport::SotwAds];
-    let fixture = ForeignFixture::start_for_envoys(control_plane, transports.len(), ["sotw", "60s"]);
+    let fixture = Fixture::start_asking(control_plane, transports.len(), ["sotw", "60s", ""]);
     let Some(fixture) = fixture else { return };
     let (source, backends) = (transports[0].config_source(), [http_backend("a"), http_backend("b")]);
     for name in ["backend", "gone"] {
@@ -199,7 +199,7 @@ fn o12_endpoints_change_after_a_cluster_is_gone() {
     }
     fixture.origin.put(&routes("routes", "backend"));
     fixture.origin.put(&listener("ingress", &source, "routes"));
-    let start = |transport| fixture.start_envoy(&format!("{transport:?}"), transport, fixture.port(0));
+    let start = |transport| fixture.start_envoy(&format!("{transport:?}"), transport);
     let envoys = transports.map(start);
     let are_answered_by = |backend: &str, bound| {
         eventually(bound, "Envoys are answered", || {

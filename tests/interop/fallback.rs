@@ -5,10 +5,11 @@ use deltafan_test_support::origin::Origin as SilentOrigin;
 use tokio::runtime::Runtime;
 
 use crate::fixture::{
-    Implementation, ScriptedBed, Transport, http_backend,
+    Fixture, Implementation, Transport, http_backend,
     resources::{api_listener, cluster, endpoints, listener, routes},
     wait_until_answers,
 };
+use crate::fleet::local;
 
 /// State of the control plane of a relay that has never been answered.
 #[derive(Clone, Copy, Debug)]
@@ -50,42 +51,42 @@ const BACKEND: &str = "backend";
 
 /// A relay that has nothing.
 struct World {
-    bed: ScriptedBed,
+    fixture: Fixture,
     _control_plane: Option<(Runtime, SilentOrigin)>,
 }
 
 impl World {
     fn start(state: ControlPlane) -> Option<Self> {
         let runtime = Runtime::new().unwrap();
-        let silent = runtime.block_on(SilentOrigin::listen(ScriptedBed::ORIGIN));
-        let bed = ScriptedBed::start(1, silent.address().port())?;
+        let silent = runtime.block_on(SilentOrigin::listen(local(0)));
+        let fixture = Fixture::start_of(silent.address().port(), 1)?;
         let control_plane = Some((runtime, silent)).filter(|_| matches!(state, ControlPlane::Hangs));
-        Some(Self { bed, _control_plane: control_plane })
+        Some(Self { fixture, _control_plane: control_plane })
     }
 }
 
 fn grpc_turns_away(clients: Implementation, state: ControlPlane) {
     let Some(()) = clients.require() else { return };
     let Some(world) = World::start(state) else { return };
-    let other = world.bed.start_origin();
-    let backends = world.bed.start_grpc_backends(&["a"]);
+    let other = &world.fixture.origin;
+    let backends = world.fixture.start_grpc_backends(&["a"]);
     let source = Transport::SotwAds.config_source();
     other.put(&api_listener(TARGET, &source, "greeter-routes"));
     other.put(&routes("greeter-routes", BACKEND));
     other.put(&cluster(BACKEND, &source, "1s"));
     other.put(&endpoints(BACKEND, backends.port("a")));
-    let client = world.bed.start_grpc_client(clients, "grpc-client", TARGET, other.port());
+    let client = world.fixture.start_grpc_client_with_fallback(clients, "grpc-client", TARGET);
     wait_until_answers(&client, "a");
 }
 
 fn envoy_turns_away(transport: Transport, state: ControlPlane) {
     let Some(world) = World::start(state) else { return };
-    let other = world.bed.start_origin();
+    let other = &world.fixture.origin;
     let source = transport.config_source();
     other.put(&endpoints(BACKEND, http_backend("a")));
     other.put(&cluster(BACKEND, &source, "1s"));
     other.put(&routes("ingress-routes", BACKEND));
     other.put(&listener("ingress", &source, "ingress-routes"));
-    let envoy = world.bed.start_envoy_with_fallback("envoy", transport, other.port());
+    let envoy = world.fixture.start_envoy_with_fallback("envoy", transport);
     envoy.wait_until_answered_by("ingress", "a");
 }

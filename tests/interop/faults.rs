@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     fixture::{
-        ControlPlane, ForeignFixture, PATIENCE, Transport, always, eventually, require_relay,
+        ControlPlane, Fixture, PATIENCE, Transport, always, eventually, require_relay,
         resources::{CLUSTER, ENDPOINTS},
     },
     fleet::{
@@ -39,7 +39,7 @@ const WHILE: Duration = Duration::from_millis(700);
 const SILENCE: Duration = Duration::from_millis(2_500);
 
 struct Bed {
-    fixture: ForeignFixture,
+    fixture: Fixture,
     link: SlowLink,
     relay: Option<Process>,
     guests: Vec<Guest>,
@@ -61,7 +61,7 @@ fn row_with(
     fault: impl FnOnce(&mut Bed),
 ) {
     let Some(()) = require_relay() else { return };
-    let Some(fixture) = ForeignFixture::start(control_plane, 0) else { return };
+    let Some(fixture) = Fixture::start_relays(control_plane, 0, "auto", "") else { return };
     let mut world = World::default();
     for name in ["a", "b", "c"] {
         world.set(&fixture.origin, CLUSTER, name);
@@ -196,7 +196,7 @@ fn control_plane_hangs() {
 #[test]
 fn control_plane_is_silent() {
     let Some(()) = require_relay() else { return };
-    let Some(fixture) = ForeignFixture::start(LINEAR, 0) else { return };
+    let Some(fixture) = Fixture::start_relays(LINEAR, 0, "auto", "") else { return };
     let mut world = World::default();
     world.set(&fixture.origin, CLUSTER, "a");
     world.set(&fixture.origin, ENDPOINTS, "a");

@@ -39,8 +39,8 @@ fn envoy_follows_through_a_rotation() {
     let envoy = fixture.start_envoy("envoy");
     envoy.wait_until_answered_by(INGRESS, "a");
 
-    let mut reloads = fixture.relay.lock().metric("deltafan_tls_reloads_total");
-    let ended = || fixture.relay.lock().metric("deltafan_streams_ended_total");
+    let mut reloads = fixture.relay.lock().process().metric("deltafan_tls_reloads_total");
+    let ended = || fixture.relay.lock().process().metric("deltafan_streams_ended_total");
     for (authority, trusted) in [(&old, &[&old, &new][..]), (&new, &[&old, &new]), (&new, &[&new])] {
         assert_eq!(ended(), 0.0, "no stream is lost while the old authority is trusted");
         fixture.certify(authority, trusted);
@@ -51,11 +51,11 @@ fn envoy_follows_through_a_rotation() {
         // The listener's files and those upstream.
         reloads += 2.0;
         eventually(PATIENCE, "the relay has read both sets again", || {
-            let so_far = fixture.relay.lock().metric("deltafan_tls_reloads_total");
+            let so_far = fixture.relay.lock().process().metric("deltafan_tls_reloads_total");
             if so_far >= reloads { Ok(()) } else { Err(format!("{so_far} of {reloads}")) }
         });
     }
-    assert_eq!(fixture.relay.lock().metric("deltafan_tls_reload_failures_total"), 0.0);
+    assert_eq!(fixture.relay.lock().process().metric("deltafan_tls_reload_failures_total"), 0.0);
     // Its connection was let in by the old authority, which counts no longer.
     eventually(PATIENCE, "Envoy has come again, with its new certificate", || {
         match envoy.stat("cluster.deltafan.upstream_cx_total")? {

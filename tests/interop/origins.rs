@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use self::call::Delta;
 
 use crate::fixture::{
-    ControlPlane, ForeignFixture, PATIENCE, eventually, in_repository,
+    ControlPlane, Fixture, PATIENCE, eventually, in_repository,
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
 };
 
@@ -154,7 +154,7 @@ struct Table<R: 'static> {
 /// The control plane that is asked.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
-    fixture: &'a ForeignFixture,
+    fixture: &'a Fixture,
     runtime: &'a Runtime,
     plane: ControlPlane,
     type_url: &'static str,
@@ -222,7 +222,7 @@ impl<R: Copy + Send + Sync> Table<R> {
         type_url: &'static str,
         expected: &[String],
     ) -> Option<Vec<String>> {
-        let fixture = ForeignFixture::start(plane, 0)?;
+        let fixture = Fixture::start_relays(plane, 0, "auto", "")?;
         let runtime = &Runtime::new().unwrap();
         let asked = |silence| {
             fixture.origin.delete(type_url, "x");
@@ -250,7 +250,7 @@ impl<R: Copy + Send + Sync> Table<R> {
 #[test]
 fn a_snapshot_cache_is_silent_to_a_node_that_it_does_not_know() {
     let plane = ControlPlane::Go("v0.14.0", &["--cache", "snapshot", "--node", "another"]);
-    let Some(fixture) = ForeignFixture::start(plane, 0) else { return };
+    let Some(fixture) = Fixture::start_relays(plane, 0, "auto", "") else { return };
     let runtime = &Runtime::new().unwrap();
     let asked = Asked { fixture: &fixture, runtime, plane, type_url: CLUSTER, silence: PATIENT };
     for steps in [&[Empty][..], &[Stream(&[MARK]), Empty]] {
@@ -264,7 +264,7 @@ fn r_up_05_wildcards_of_each_type_are_answered_by_state_of_the_world() {
     for version in ["v0.12.0", "v0.13.4", "v0.14.0"] {
         for cache in [&["--cache", "mux"], &["--cache", "snapshot"]] {
             let plane = ControlPlane::Go(version, cache);
-            let Some(fixture) = ForeignFixture::start_speaking(plane, 1, "sotw") else { return };
+            let Some(fixture) = Fixture::start_relays(plane, 1, "sotw", "") else { return };
             let runtime = Runtime::new().unwrap();
             for type_url in [ENDPOINTS, ROUTES] {
                 HAS.iter().for_each(|name| fixture.origin.put(&numbered(type_url, name, 1)));

@@ -9,7 +9,7 @@ use deltafan_test_support::client::{DELTA_ADS, Delta, connect};
 use tokio::runtime::Runtime;
 
 use crate::fixture::{
-    ControlPlane, ForeignFixture, PATIENCE, eventually, require_relay,
+    ControlPlane, Fixture, PATIENCE, eventually, require_relay,
     resources::{CLUSTER, numbered},
 };
 
@@ -42,7 +42,7 @@ crate::fixture::with_each_control_plane!(each_control_plane);
 fn a_report_is_not_answered(control_plane: ControlPlane, protocol: &str) {
     let Some(()) = require_relay() else { return };
     let relays = ASKED.len();
-    let Some(fixture) = ForeignFixture::start_speaking_with(control_plane, relays, protocol, GUARD) else {
+    let Some(fixture) = Fixture::start_relays(control_plane, relays, protocol, GUARD) else {
         return;
     };
     for name in ["a", "b"] {

@@ -15,7 +15,8 @@ use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::fixture::{PATIENCE, ScriptedBed, Transport, always, eventually};
+use crate::fixture::{Fixture, PATIENCE, Transport, always, eventually, require_relay};
+use crate::fleet::local;
 
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "routes";
@@ -142,9 +143,10 @@ async fn play(mut stream: OriginStream, script: Arc<Mutex<Script>>, mut changes:
 
 #[test]
 fn r_delta_21_envoy_gets_virtual_hosts_on_demand() {
+    let Some(()) = require_relay() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut origin = runtime.block_on(Origin::listen(ScriptedBed::ORIGIN));
-    let Some(fixture) = ScriptedBed::start(2, origin.address().port()) else { return };
+    let mut origin = runtime.block_on(Origin::listen(local(0)));
+    let Some(fixture) = Fixture::start_of(origin.address().port(), 2) else { return };
     let script = Arc::new(Mutex::new(Script::default()));
     let (change, changes) = watch::channel(());
     let player = Arc::clone(&script);

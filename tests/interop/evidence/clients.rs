@@ -12,8 +12,8 @@ use serde_json::json;
 use super::{Bed, LONGEST, MUX, NOWHERE, SNAPSHOT, Waits, word};
 use crate::{
     fixture::{
-        CallResult, Envoy, Fixture, ForeignFixture, GrpcBackends, GrpcClient, Implementation, Origin,
-        PATIENCE, Transport, eventually, free_port, http, require_relay,
+        CallResult, Envoy, Fixture, GrpcBackends, GrpcClient, Implementation, Origin, PATIENCE, Transport,
+        eventually, free_port, http, require_relay,
         resources::{CLUSTER, ENDPOINTS, api_listener, cluster, endpoints, listener, routes},
         wait_until_answers,
     },
@@ -88,8 +88,8 @@ fn a_grpc_client_whose_routes_name_a_cluster_that_is_missing_gets_the_other() {
         fixture.origin.put(&both);
         fixture.origin.put(&api_listener(TARGET, &source, "routes"));
         let _client = fixture.start_grpc_client(made_by, "grpc", TARGET);
-        let admin = local(fixture.relay_admin_port());
         for (what, service) in [("without a version", "service-1"), ("with a version", "service-2")] {
+            let admin = local(fixture.relay_admin_port());
             let lists_both = || client(admin, &format!("type=cds&asks_for={NOWHERE}"));
             let since = eventually(PATIENCE, "it lists both clusters", lists_both);
             // It asks for the endpoints of the cluster that it was sent.
@@ -108,7 +108,7 @@ fn the_first_envoy_of_a_cold_relay_is_configured() {
     let Some(()) = require_relay() else { return };
     let mut waits = Waits::over(Duration::ZERO);
     for control_plane in [MUX, SNAPSHOT] {
-        let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, 2, ["auto", "1s"]) else {
+        let Some(fixture) = Fixture::start_asking(control_plane, 2, ["auto", "1s", ""]) else {
             return;
         };
         let source = Transport::SotwAds.config_source();
@@ -128,19 +128,14 @@ fn the_first_envoy_of_a_cold_relay_is_configured() {
 }
 
 /// Starts an Envoy; returns the time from its connection until it has a cluster and listens.
-fn configure(
-    fixture: &ForeignFixture,
-    id: &str,
-    server: u16,
-    is_connected: &(dyn Fn() -> bool + Sync),
-) -> Duration {
+fn configure(fixture: &Fixture, id: &str, server: u16, is_connected: &(dyn Fn() -> bool + Sync)) -> Duration {
     thread::scope(|scope| {
         let since = scope.spawn(|| {
             eventually(PATIENCE, "Envoy connects", || {
                 if is_connected() { Ok(Instant::now()) } else { Err("not yet".to_owned()) }
             })
         });
-        let envoy = fixture.start_envoy(id, Transport::SotwAds, server);
+        let envoy = fixture.start_envoy_of(id, Transport::SotwAds, server);
         eventually(LONGEST, "Envoy is configured", || {
             envoy.url("ingress")?;
             let clusters = envoy.dynamic_clusters()?.active;

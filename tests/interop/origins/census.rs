@@ -2,7 +2,7 @@
 
 use super::{Asked, Change, Column, Delete, Delta, HAS, Step, Table, call::Sotw, first_request};
 use crate::fixture::{
-    ControlPlane, ForeignFixture,
+    ControlPlane, Fixture,
     resources::{CLUSTER, ENDPOINTS, LISTENER, SCOPED_ROUTES, numbered},
 };
 
@@ -65,7 +65,7 @@ fn the_document_has_the_answers_to_the_census() {
 
 /// The answer to the census, if it left the living stream as it was.
 fn ask(asked: Asked<'_>, (steps, type_url, names): &Question) -> String {
-    let Asked { fixture: ForeignFixture { origin, .. }, silence, .. } = asked;
+    let Asked { fixture: Fixture { origin, .. }, silence, .. } = asked;
     if !asked.plane.serves(type_url) {
         return "–".to_owned();
     }

@@ -9,7 +9,7 @@ use super::{
     Column, Delete, Delta, Empty, HAS, Held, MARK, Step, Stream, Subscribe, Table, experiment, first_request,
 };
 use crate::fixture::{
-    ControlPlane, ForeignFixture, PATIENCE,
+    ControlPlane, Fixture, PATIENCE,
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPED_ROUTES, numbered},
 };
 
@@ -75,7 +75,7 @@ fn the_document_has_the_answers_to_the_end_mark() {
 #[test]
 fn a_relay_answers_the_end_mark_of_a_wildcard_when_all_is_said() {
     let plane = ControlPlane::Go("v0.14.0", &["--cache", "mux"]);
-    let Some(fixture) = ForeignFixture::start(plane, 2 * (HAS.len() + 1)) else { return };
+    let Some(fixture) = Fixture::start_relays(plane, 2 * (HAS.len() + 1), "auto", "") else { return };
     let runtime = Runtime::new().unwrap();
     for has in 0..=HAS.len() {
         let all = &HAS[..has];
