@@ -4,7 +4,6 @@
 mod checks;
 mod client;
 mod origin;
-mod poller;
 mod subscription;
 mod world;
 

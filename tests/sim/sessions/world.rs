@@ -11,7 +11,6 @@ use rand::{Rng, SeedableRng};
 
 use super::client::{Client, Manner};
 use super::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
-use super::poller::{Pollers, Scene};
 use crate::harness::Scenario;
 use deltafan_test_support::wire::{self, type_url};
 
@@ -30,7 +29,6 @@ pub(crate) struct World {
     now: Instant,
     origin: Origin,
     clients: Vec<Client>,
-    pollers: Pollers,
     /// Names that the relay would be subscribed to upstream.
     wanted: [BTreeSet<String>; TYPES.len()],
     wanted_wildcard: [bool; TYPES.len()],
@@ -82,7 +80,6 @@ impl Scenario for World {
             limits,
             now,
             clients,
-            pollers: Pollers::default(),
             wanted: Default::default(),
             wanted_wildcard: Default::default(),
             digests: HashMap::new(),
@@ -139,11 +136,7 @@ impl World {
                 self.clients[client].reconnect(&self.cache, &self.rules, self.now);
             }
             970..985 => self.now += Duration::from_millis(self.rng.random_range(1..6000)),
-            985..998 => {
-                let Self { pollers, rng, cache, rules, origin, now, .. } = self;
-                (0..4).for_each(|_| pollers.step(rng, Scene { cache, rules, origin, now: *now }));
-                self.check_interest();
-            }
+            985..998 => self.check_interest(),
             998 => self.exhaust(),
             _ => self.settle(),
         }
@@ -254,8 +247,6 @@ impl World {
         }
         self.exhaust();
         self.clients.iter().for_each(|client| client.check_settled(&self.origin));
-        let Self { pollers, cache, rules, origin, now, .. } = self;
-        pollers.settle(Scene { cache, rules, origin, now: *now });
     }
 
     /// All is delivered and answered until nobody has anything more to say, which has an end.
