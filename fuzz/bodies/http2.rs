@@ -67,12 +67,12 @@ fn frames(input: &mut Input<'_>) -> Vec<u8> {
     sent
 }
 
-pub(super) const MAX_STREAMS: u32 = 5;
-pub(super) const STREAM_WINDOW: u32 = 10_000;
-pub(super) const CONNECTION_WINDOW: u32 = 70_000;
-pub(super) const MAX_HEAD: usize = 1000;
+const MAX_STREAMS: u32 = 5;
+const STREAM_WINDOW: u32 = 10_000;
+const CONNECTION_WINDOW: u32 = 70_000;
+const MAX_HEAD: usize = 1000;
 
-pub(super) fn limits() -> Arc<Limits> {
+fn limits() -> Arc<Limits> {
     let second = Duration::from_secs(1);
     Arc::new(Limits {
         max_streams: MAX_STREAMS,
@@ -89,7 +89,7 @@ pub(super) fn limits() -> Arc<Limits> {
 
 thread_local! {
     /// Its clock stands still: nothing is awaited.
-    pub(super) static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
 }
 
 fn serve(pipe: &mut Pipe<'_>, shut_down: usize) {

@@ -35,11 +35,6 @@ impl<'a> Input<'a> {
         self.take(len)
     }
 
-    /// Bytes that are left.
-    pub(crate) fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
-    }
-
     pub(crate) fn pick<'i, T>(&mut self, items: &'i [T]) -> &'i T {
         &items[usize::from(self.byte()) % items.len()]
     }

@@ -3,10 +3,6 @@
 //! The targets in `fuzz/targets` run these bodies under libFuzzer, and `tests/repo/corpus.rs` runs them over the kept corpus.
 //! They use the library from outside, so that what they find is what a peer could cause.
 
-mod against_h2;
-mod assembler;
-mod config;
-mod constraints;
 mod envelope;
 mod http2;
 mod input;
@@ -20,11 +16,7 @@ mod session;
 pub type Body = fn(&[u8]);
 
 /// All targets by name: that of a binary, and of a folder in `fuzz/corpus`.
-pub const TARGETS: [(&str, Body); 11] = [
-    ("against_h2", against_h2::run),
-    ("assembler", assembler::run),
-    ("config", config::run),
-    ("constraints", constraints::run),
+pub const TARGETS: [(&str, Body); 7] = [
     ("envelope", envelope::run),
     ("http2", http2::run),
     ("json", json::run),

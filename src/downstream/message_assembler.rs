@@ -222,25 +222,6 @@ where
     }
 }
 
-/// Assembles a body of these pieces; returns the messages and the end. For tests and fuzz targets outside the
-/// crate.
-#[doc(hidden)]
-pub fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), Code>) {
-    let frames =
-        pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(http_body::Frame::data(piece)));
-    let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
-    let mut assembler = Assembler::new(body, limit);
-    let mut cx = Context::from_waker(std::task::Waker::noop());
-    let mut messages = Vec::new();
-    loop {
-        match assembler.poll_message(&mut cx) {
-            Poll::Ready(Some(Ok(message))) => messages.push(message),
-            Poll::Ready(Some(Err(status))) => return (messages, Err(status.code())),
-            Poll::Ready(None) | Poll::Pending => return (messages, Ok(())),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -257,13 +238,54 @@ mod tests {
         [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
     }
 
+    /// Assembles a body of these pieces; returns the messages and the end.
+    fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), Code>) {
+        let frames =
+            pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(http_body::Frame::data(piece)));
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+        let mut assembler = Assembler::new(body, limit);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut messages = Vec::new();
+        loop {
+            match assembler.poll_message(&mut cx) {
+                Poll::Ready(Some(Ok(message))) => messages.push(message),
+                Poll::Ready(Some(Err(status))) => return (messages, Err(status.code())),
+                Poll::Ready(None) | Poll::Pending => return (messages, Ok(())),
+            }
+        }
+    }
+
+    /// Messages of a body that is there at once, and its end.
+    fn read(mut body: &[u8], limit: usize) -> (Vec<&[u8]>, Result<(), Code>) {
+        let mut messages = Vec::new();
+        while !body.is_empty() {
+            let Some((&[compressed, a, b, c, d], rest)) = body.split_first_chunk() else {
+                return (messages, Err(Code::InvalidArgument));
+            };
+            let len = u32::from_be_bytes([a, b, c, d]) as usize;
+            match rest.split_at_checked(len) {
+                _ if compressed != 0 => return (messages, Err(Code::Unimplemented)),
+                _ if len > limit => return (messages, Err(Code::ResourceExhausted)),
+                None => return (messages, Err(Code::InvalidArgument)),
+                Some((message, rest)) => {
+                    messages.push(message);
+                    body = rest;
+                }
+            }
+        }
+        (messages, Ok(()))
+    }
+
     proptest! {
         #[test]
-        fn messages_come_out_whole_however_they_are_cut(
+        fn a_body_is_read_alike_however_it_is_cut(
             messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..8),
+            extra in proptest::collection::vec(0..3_u8, 0..20),
+            limit in 100_usize..1000,
             cuts in proptest::collection::vec(1_usize..200, 1..40),
         ) {
-            let whole: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
+            let mut whole: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
+            whole.extend(extra);
             let mut rest = &whole[..];
             let mut pieces = Vec::new();
             for cut in cuts.iter().cycle() {
@@ -273,9 +295,9 @@ mod tests {
                 rest = after;
             }
             let pieces = pieces.into_iter().map(Bytes::from).collect();
-            let (out, end) = assemble(pieces, 1000);
-            prop_assert_eq!(end, Ok(()));
-            prop_assert_eq!(out, messages);
+            let (out, end) = assemble(pieces, limit);
+            let (expected, expected_end) = read(&whole, limit);
+            prop_assert_eq!((out, end), (expected.into_iter().map(Bytes::copy_from_slice).collect(), expected_end));
         }
     }
 

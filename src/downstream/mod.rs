@@ -38,8 +38,6 @@ pub(crate) use transport::{WireProtocol, WriteTimeout};
 pub use unsent_memory::Unsent;
 
 #[doc(hidden)]
-pub use message_assembler::assemble;
-
 #[cfg(test)]
 pub(crate) use scheduler::Permit;
 

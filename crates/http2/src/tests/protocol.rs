@@ -260,6 +260,11 @@ fn errors_that_reset_a_stream_only() {
             "a window beyond the largest",
         ),
         ([&request(1)[..], &request(1)].concat(), Reason::Protocol, "trailers that do not end"),
+        (
+            [&request(1)[..], &frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[]))].concat(),
+            Reason::Protocol,
+            "trailers with pseudo-headers",
+        ),
         ([&length[..], &frame(Kind::Data, 0, 1, b"four")].concat(), Reason::Protocol, "more than was said"),
         (
             [&length[..], &frame(Kind::Data, flag::END_STREAM, 1, b"2b")].concat(),
