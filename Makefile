@@ -18,6 +18,8 @@ MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 STEPS ?= 20000000
 # Of its other scenarios, whose steps are longer.
 TIMED_STEPS ?= 500000
+# Of the rollout guard with control planes as they are, in `soak`.
+HISTORIES ?= 1000
 # Of `bench` and `page-check`.
 ARGS ?=
 # Of `swap`, of each kind.
@@ -110,6 +112,7 @@ swap: ## Count requests that fail at 20 Envoys under traffic when routes move, t
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test sim sessions::
 	DELTAFAN_STEPS=$(TIMED_STEPS) cargo test --locked --release --test sim -- --skip sessions::
+	HISTORIES=$(HISTORIES) cargo test --locked --test interop rollout::
 
 attacks: ## Attack the relay for longer, and print a table of them: make attacks SECONDS_EACH=60.
 	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'

@@ -26,6 +26,7 @@ mod mtls;
 mod origins;
 mod promlint;
 mod reports;
+mod rollout;
 mod swap;
 mod ttl;
 mod vhds;

@@ -4,12 +4,16 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::SocketAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
 use deltafan::{
     grpc::BytesCodec,
-    proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node},
+    proto::{
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node,
+        Status as Fault,
+    },
     resource::{Envelope, TypeUrl, wire},
 };
 use deltafan_test_support::client::message_bytes;
@@ -25,11 +29,29 @@ use crate::fixture::{
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPED_ROUTES},
 };
 
+/// How soon a client connects again that does.
+const RECONNECT: Duration = Duration::from_millis(100);
+
 #[derive(Clone)]
 pub(crate) struct Subscription {
     pub(crate) type_url: &'static str,
     /// Empty for all.
     pub(crate) names: BTreeSet<String>,
+}
+
+/// How a client appears and behaves. Usually it accepts everything, and ends with its streams.
+#[derive(Clone)]
+pub(crate) struct Habits {
+    pub(crate) node_id: String,
+    /// Tells from an encoded Any if it is rejected, and its whole response with it.
+    pub(crate) rejects: fn(&[u8]) -> bool,
+    pub(crate) reconnects: bool,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self { node_id: "fleet".to_owned(), rejects: |_| false, reconnects: false }
+    }
 }
 
 impl Subscription {
@@ -55,6 +77,7 @@ pub(crate) struct Held {
     type_versions: BTreeMap<String, String>,
     /// Names that were taken away from it at any time, by type.
     lost: BTreeMap<String, BTreeSet<String>>,
+    rejections: usize,
     failure: Option<String>,
 }
 
@@ -68,6 +91,17 @@ impl Client {
         Self::come_back(runtime, server, transport, subscriptions, Held::default())
     }
 
+    /// Starts one with habits of its own.
+    pub(crate) fn start_with(
+        runtime: &Handle,
+        server: SocketAddr,
+        transport: Transport,
+        subscriptions: &[Subscription],
+        habits: Habits,
+    ) -> Self {
+        Self::launch(runtime, server, transport, subscriptions, (habits, Held::default()))
+    }
+
     /// Starts one that has been here before and left with `held`.
     pub(crate) fn come_back(
         runtime: &Handle,
@@ -76,21 +110,35 @@ impl Client {
         subscriptions: &[Subscription],
         held: Held,
     ) -> Self {
+        Self::launch(runtime, server, transport, subscriptions, (Habits::default(), held))
+    }
+
+    fn launch(
+        runtime: &Handle,
+        server: SocketAddr,
+        transport: Transport,
+        subscriptions: &[Subscription],
+        (habits, held): (Habits, Held),
+    ) -> Self {
         let held = Arc::new(Mutex::new(Held { failure: None, ..held }));
         // One stream for everything, or one for each type.
         let streams: Vec<_> = if transport.is_aggregated() {
-            vec![Stream { path: path(None, transport), subscriptions: subscriptions.to_vec() }]
+            vec![Stream { path: AGGREGATED.path(transport), subscriptions: subscriptions.to_vec() }]
         } else {
             let own = |subscription: &Subscription| Stream {
-                path: path(Some(subscription.type_url), transport),
+                path: service(subscription.type_url).path(transport),
                 subscriptions: vec![subscription.clone()],
             };
             subscriptions.iter().map(own).collect()
         };
         let shared = Arc::clone(&held);
         let task = runtime.spawn(async move {
-            if let Err(status) = run(server, transport, &streams, &shared).await {
-                shared.lock().failure = Some(status.to_string());
+            while let Err(status) = run(server, transport, &streams, (&habits, &shared)).await {
+                if !habits.reconnects {
+                    shared.lock().failure = Some(status.to_string());
+                    return;
+                }
+                tokio::time::sleep(RECONNECT).await;
             }
         });
         Self { transport, held, task: task.abort_handle() }
@@ -118,6 +166,11 @@ impl Client {
         self.held.lock().clone()
     }
 
+    /// How many responses it has rejected.
+    pub(crate) fn rejections(&self) -> usize {
+        self.held.lock().rejections
+    }
+
     pub(crate) fn failure(&self) -> Option<String> {
         self.held.lock().failure.clone()
     }
@@ -129,18 +182,34 @@ impl Drop for Client {
     }
 }
 
-/// Method for all types, or for one.
-fn path(type_url: Option<&str>, transport: Transport) -> PathAndQuery {
-    let (service, what) = match type_url {
-        None => ("discovery.v3.Aggregated", "AggregatedResources"),
-        Some(CLUSTER) => ("cluster.v3.Cluster", "Clusters"),
-        Some(ENDPOINTS) => ("endpoint.v3.Endpoint", "Endpoints"),
-        Some(LISTENER) => ("listener.v3.Listener", "Listeners"),
-        Some(ROUTES) => ("route.v3.Route", "Routes"),
-        Some(other) => panic!("no service for {other}"),
+struct Service {
+    name: &'static str,
+    sotw: &'static str,
+    delta: &'static str,
+}
+
+const AGGREGATED: Service = Service {
+    name: "discovery.v3.AggregatedDiscoveryService",
+    sotw: "StreamAggregatedResources",
+    delta: "DeltaAggregatedResources",
+};
+
+fn service(type_url: &str) -> Service {
+    let (name, sotw, delta) = match type_url {
+        CLUSTER => ("cluster.v3.ClusterDiscoveryService", "StreamClusters", "DeltaClusters"),
+        ENDPOINTS => ("endpoint.v3.EndpointDiscoveryService", "StreamEndpoints", "DeltaEndpoints"),
+        LISTENER => ("listener.v3.ListenerDiscoveryService", "StreamListeners", "DeltaListeners"),
+        ROUTES => ("route.v3.RouteDiscoveryService", "StreamRoutes", "DeltaRoutes"),
+        other => panic!("no service for {other}"),
     };
-    let how = if transport.is_delta() { "Delta" } else { "Stream" };
-    format!("/envoy.service.{service}DiscoveryService/{how}{what}").parse().unwrap()
+    Service { name, sotw, delta }
+}
+
+impl Service {
+    fn path(&self, transport: Transport) -> PathAndQuery {
+        let method = if transport.is_delta() { self.delta } else { self.sotw };
+        format!("/envoy.service.{}/{method}", self.name).parse().unwrap()
+    }
 }
 
 struct Stream {
@@ -152,7 +221,7 @@ async fn run(
     server: SocketAddr,
     transport: Transport,
     streams: &[Stream],
-    held: &Mutex<Held>,
+    client: (&Habits, &Mutex<Held>),
 ) -> Result<(), Status> {
     let endpoint = Channel::from_shared(format!("http://{server}")).unwrap();
     let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -160,9 +229,9 @@ async fn run(
         let channel = channel.clone();
         async move {
             if transport.is_delta() {
-                delta(channel, stream, held).await
+                delta(channel, stream, client).await
             } else {
-                sotw(channel, stream, held).await
+                sotw(channel, stream, client).await
             }
         }
     });
@@ -185,7 +254,11 @@ fn read<R: Message + Default>(message: Bytes) -> Result<R, Status> {
     R::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-async fn sotw(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<(), Status> {
+async fn sotw(
+    channel: Channel,
+    stream: &Stream,
+    (habits, held): (&Habits, &Mutex<Held>),
+) -> Result<(), Status> {
     let (requests, outgoing) = mpsc::unbounded_channel();
     let names = |type_url: &str| {
         let found = stream.subscriptions.iter().find(|subscription| subscription.type_url == type_url);
@@ -194,7 +267,7 @@ async fn sotw(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<(
     for subscription in &stream.subscriptions {
         let version = held.lock().type_versions.get(subscription.type_url).cloned();
         let request = DiscoveryRequest {
-            node: Some(node()),
+            node: Some(habits.node()),
             version_info: version.unwrap_or_default(),
             type_url: subscription.type_url.to_owned(),
             resource_names: names(subscription.type_url),
@@ -205,22 +278,28 @@ async fn sotw(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<(
     let mut responses = open(channel, &stream.path, outgoing).await?;
     while let Some(message) = responses.message().await? {
         let response: DiscoveryResponse = read(message)?;
+        let error_detail = habits.fault(response.resources.iter().map(AsRef::as_ref));
         let mut held = held.lock();
-        held.type_versions.insert(response.type_url.clone(), response.version_info.clone());
-        let Held { resources, lost, .. } = &mut *held;
-        let resources = resources.entry(response.type_url.clone()).or_default();
-        if [CLUSTER, LISTENER, SCOPED_ROUTES].contains(&response.type_url.as_str()) {
-            // These three come whole: what is missing is gone.
-            let before = std::mem::take(resources);
-            resources.extend(named(&response));
-            let gone = before.into_keys().filter(|name| !resources.contains_key(name));
-            lost.entry(response.type_url.clone()).or_default().extend(gone);
+        if error_detail.is_some() {
+            held.rejections += 1;
         } else {
-            resources.extend(named(&response));
+            held.type_versions.insert(response.type_url.clone(), response.version_info.clone());
+            let Held { resources, lost, .. } = &mut *held;
+            let resources = resources.entry(response.type_url.clone()).or_default();
+            if [CLUSTER, LISTENER, SCOPED_ROUTES].contains(&response.type_url.as_str()) {
+                // These three come whole: what is missing is gone.
+                let before = std::mem::take(resources);
+                resources.extend(named(&response));
+                let gone = before.into_keys().filter(|name| !resources.contains_key(name));
+                lost.entry(response.type_url.clone()).or_default().extend(gone);
+            } else {
+                resources.extend(named(&response));
+            }
         }
         let answer = DiscoveryRequest {
-            version_info: response.version_info,
+            version_info: held.type_versions.get(&response.type_url).cloned().unwrap_or_default(),
             response_nonce: response.nonce,
+            error_detail,
             resource_names: names(&response.type_url),
             type_url: response.type_url,
             ..DiscoveryRequest::default()
@@ -231,12 +310,16 @@ async fn sotw(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<(
     Err(Status::aborted("the server ended the stream"))
 }
 
-async fn delta(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<(), Status> {
+async fn delta(
+    channel: Channel,
+    stream: &Stream,
+    (habits, held): (&Habits, &Mutex<Held>),
+) -> Result<(), Status> {
     let (requests, outgoing) = mpsc::unbounded_channel();
     for subscription in &stream.subscriptions {
         let versions = held.lock().versions.get(subscription.type_url).cloned();
         let request = DeltaDiscoveryRequest {
-            node: Some(node()),
+            node: Some(habits.node()),
             initial_resource_versions: versions.unwrap_or_default(),
             type_url: subscription.type_url.to_owned(),
             resource_names_subscribe: subscription.names.iter().cloned().collect(),
@@ -250,23 +333,30 @@ async fn delta(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<
         let type_url = TypeUrl::from(response.type_url.as_str());
         let sent: Vec<_> =
             response.resources.iter().map(|each| Envelope::parse(each, &type_url).unwrap()).collect();
+        let error_detail = habits.fault(sent.iter().filter_map(|each| each.body));
         let mut held = held.lock();
-        let Held { resources, versions, lost, .. } = &mut *held;
+        let Held { resources, versions, lost, rejections, .. } = &mut *held;
         let resources = resources.entry(response.type_url.clone()).or_default();
         let versions = versions.entry(response.type_url.clone()).or_default();
+        // As with Envoy, also those of a response that it rejects.
         for name in &response.removed_resources {
             if resources.remove(name).is_some() {
                 lost.entry(response.type_url.clone()).or_default().insert(name.clone());
             }
             versions.remove(name);
         }
-        for Envelope { version, name, body, .. } in sent {
-            versions.insert(name.to_owned(), version.to_owned());
-            resources.insert(name.to_owned(), body.unwrap_or_default().to_vec());
+        if error_detail.is_some() {
+            *rejections += 1;
+        } else {
+            for Envelope { version, name, body, .. } in sent {
+                versions.insert(name.to_owned(), version.to_owned());
+                resources.insert(name.to_owned(), body.unwrap_or_default().to_vec());
+            }
         }
         let answer = DeltaDiscoveryRequest {
             type_url: response.type_url,
             response_nonce: response.nonce,
+            error_detail,
             ..DeltaDiscoveryRequest::default()
         };
         // A closed call shows in the next response.
@@ -275,8 +365,16 @@ async fn delta(channel: Channel, stream: &Stream, held: &Mutex<Held>) -> Result<
     Err(Status::aborted("the server ended the stream"))
 }
 
-fn node() -> Node {
-    Node { id: "fleet".to_owned(), cluster: "edge".to_owned(), ..Node::default() }
+impl Habits {
+    fn node(&self) -> Node {
+        Node { id: self.node_id.clone(), cluster: "edge".to_owned(), ..Node::default() }
+    }
+
+    /// Why these contents are rejected, if they are.
+    fn fault<'a>(&self, mut contents: impl Iterator<Item = &'a [u8]>) -> Option<Fault> {
+        let is_bad = contents.any(|content| (self.rejects)(content));
+        is_bad.then(|| Fault { code: 13, message: "rejected by the test".to_owned() })
+    }
 }
 
 /// The encoded Any of each resource, with its name.

@@ -61,8 +61,18 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn set(&mut self, origin: &Origin, type_url: &'static str, name: &'static str) {
         self.changes += 1;
-        origin.put(&numbered(type_url, name, self.changes));
-        self.resources.entry(type_url).or_default().insert(name, self.changes);
+        self.set_to(origin, type_url, name, self.changes);
+    }
+
+    pub(crate) fn set_to(
+        &mut self,
+        origin: &Origin,
+        type_url: &'static str,
+        name: &'static str,
+        number: u16,
+    ) {
+        origin.put(&numbered(type_url, name, number));
+        self.resources.entry(type_url).or_default().insert(name, number);
     }
 
     pub(crate) fn toggle(&mut self, origin: &Origin, type_url: &'static str, name: &'static str) {
@@ -82,9 +92,13 @@ impl World {
         self.resources[type_url].keys().copied()
     }
 
+    pub(crate) fn number(&self, type_url: &str, name: &str) -> u16 {
+        self.resources[type_url][name]
+    }
+
     /// The canonical JSON of a resource.
     pub(crate) fn body(&self, type_url: &str, name: &str) -> Value {
-        canonical(numbered(type_url, name, self.resources[type_url][name]))
+        canonical(numbered(type_url, name, self.number(type_url, name)))
     }
 }
 
