@@ -25,7 +25,7 @@ use crate::upstream::{
 };
 
 /// Upstream event counters, under their metric names.
-pub type Events = [(&'static str, u64); Counters::COUNT];
+pub type Events = [(&'static str, u64); Counters::NAMES.len()];
 
 /// Running node group.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::descriptors::Descriptors;
 use crate::downstream::{OverloadManager, ResponseCache};
 use crate::fleet::{Fleet, rollouts_of, seconds};
 use crate::groups::{Groups, RuleFigures};
-use crate::snapshot::{Disk, LoadedFigures};
+use crate::snapshot::Disk;
 use crate::telemetry::{self, LogLevel, LogThrottle};
 
 /// Readiness, or the reason against it.
@@ -86,16 +86,12 @@ impl Status {
     pub(super) fn report_snapshot(&self) {
         let Some(disk) = &self.disk else { return };
         let (status, now) = (disk.status(), Instant::now());
-        let loaded = |figure: fn(&LoadedFigures) -> f64| status.loaded.as_ref().map_or(0.0, figure);
+        let loaded = status.loaded.map_or(0, |loaded| loaded.resources);
         let written = now.saturating_duration_since(status.last_write.unwrap_or(disk.started));
-        let age = self.origin.state().map(|state| state.silent_for(now)).unwrap_or_default();
         for (gauge, value) in [
-            (telemetry::SNAPSHOT_LOADED, loaded(|loaded| loaded.resources as f64)),
-            (telemetry::SNAPSHOT_LOADED_BYTES, loaded(|loaded| loaded.bytes as f64)),
-            (telemetry::SNAPSHOT_LOAD, loaded(|loaded| loaded.took.as_secs_f64())),
+            (telemetry::SNAPSHOT_LOADED, loaded as f64),
             (telemetry::SNAPSHOT_BYTES, status.bytes as f64),
             (telemetry::SNAPSHOT_WRITE_AGE, written.as_secs_f64()),
-            (telemetry::CACHE_AGE, age.as_secs_f64()),
         ] {
             telemetry::set(gauge, value);
         }

@@ -15,7 +15,7 @@ mod tests;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use deltafan_core::cache::{HeldTotals, Protocol, RolloutCounts, RolloutStatus};
+use deltafan_core::cache::{HeldTotals, RolloutCounts, RolloutStatus};
 use deltafan_core::upstream::UpstreamState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -30,7 +30,8 @@ pub use client_metrics::{
 pub use deltafan_core::LogThrottle;
 pub use log_output::{Lines, LogLevel, log_panics, report_lost_lines, write_log_to};
 use log_output::{lost_lines, panics};
-pub use metric::{Label, Metric, MetricKind, Needs, Values};
+pub use metric::{Label, Metric, MetricKind, Needs};
+
 /// Installs the recorder; once per process.
 ///
 /// # Errors
@@ -181,10 +182,6 @@ pub fn report_upstream(
     now: Instant,
 ) {
     gauge!(UPSTREAM_CONNECTED).set(f64::from(connected));
-    let spoken = state.and_then(|state| state.protocol).map(Protocol::label);
-    for protocol in ["delta", "sotw"] {
-        gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(f64::from(spoken == Some(protocol)));
-    }
     let of = |figure: &dyn Fn(&UpstreamState) -> f64| state.map_or(0.0, figure);
     gauge!(UPSTREAM_SERVER).set(of(&|state| state.server as f64));
     gauge!(UPSTREAM_STALE).set(of(&|state| state.stale_for(now).as_secs_f64()));

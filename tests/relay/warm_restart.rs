@@ -129,7 +129,7 @@ async fn the_operators_see_the_age_of_what_is_served() {
     assert!(page["last_answer_seconds_ago"].as_f64().unwrap() > 1.0, "{page}");
     assert_eq!(page["snapshot"]["loaded"]["resources"], 1);
     assert!(relay.metric("deltafan_upstream_stale_seconds") > 1.0);
-    assert!(relay.metric("deltafan_cache_age_seconds") > 1.0);
+    assert!(relay.metric("deltafan_upstream_last_answer_age_seconds") > 1.0);
     assert_eq!(relay.metric("deltafan_snapshot_loaded_resources"), 1.0);
     assert!(relay.metric("deltafan_snapshot_bytes") > 0.0);
     relay.wait_for_message("loaded the snapshot");

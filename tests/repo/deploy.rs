@@ -56,11 +56,11 @@ fn faults(expression: &str, texts: &str) -> Vec<String> {
             if of.is_none() && label != "le" {
                 faults.push(format!("{} has no label {label}", series.as_str()));
             }
-            // Free ones are words of the configuration.
-            let all = of.and_then(|of| of.values.all());
+            // Without values they are words of the configuration.
+            let all = of.map(|of| of.values).filter(|values| !values.is_empty());
             let plain = |value: &&str| value.chars().all(|c| c.is_ascii_lowercase() || c == '_');
             for value in values.split('|').filter(plain) {
-                if all.as_ref().is_some_and(|all| !all.contains(&value)) {
+                if all.is_some_and(|all| !all.contains(&value)) {
                     faults.push(format!("{label} is never {value}"));
                 }
             }

@@ -122,7 +122,7 @@ pub(crate) fn entries(folder: &str) -> Vec<(String, bool)> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path().is_dir())).collect()
 }
 
-/// docs/metrics.md follows from src/telemetry; a test there compares the two.
+/// A test in src/telemetry compares docs/metrics.md with the catalog.
 #[test]
 fn documents_name_metrics_that_there_are() {
     let declared: BTreeSet<&str> = all_metrics().map(|metric| metric.name).collect();

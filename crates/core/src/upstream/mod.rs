@@ -232,11 +232,10 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Number of counters.
-            pub const COUNT: usize = [$($label),*].len();
+            pub const NAMES: [&str; [$($label),*].len()] = [$($label),*];
 
             /// All counters with their names.
-            pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
+            pub fn all(&self) -> [(&'static str, u64); Self::NAMES.len()] {
                 [$(($label, self.$counter.get())),*]
             }
         }
