@@ -20,9 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use rule_figures::RuleFigures;
-pub use running_group::{
-    Events, Group, GroupStatus, ShownNode, Starter, UpstreamView, seen, spawn_essential,
-};
+pub use running_group::{Events, Group, GroupStatus, ShownNode, Starter, spawn_essential};
 
 use crate::cache;
 use crate::group_table::GroupTable;
@@ -201,16 +199,17 @@ impl Groups {
         table.iter().map(|(key, group, clients)| (key.clone(), Arc::clone(group), clients)).collect()
     }
 
-    /// Groups that clients created, for the snapshot.
+    /// Groups for the snapshot.
     pub fn live(&self, now: Instant) -> Vec<LiveGroup> {
-        self.table.lock().iter().filter_map(|(_, group, _)| group.live(now)).collect()
+        self.all().iter().filter_map(|group| group.live(now)).collect()
     }
 
-    /// Upstream events of all groups but the own one, including released ones.
+    /// Upstream events of all groups, including released ones.
     pub fn events(&self) -> Events {
         let table = self.table.lock();
         let mut sum = *self.past.lock();
-        table.iter().filter_map(|(_, group, _)| group.events()).for_each(|events| add(&mut sum, &events));
+        let all = std::iter::once(&self.own).chain(table.iter().map(|(_, group, _)| group));
+        all.filter_map(|group| group.events()).for_each(|events| add(&mut sum, &events));
         sum
     }
 

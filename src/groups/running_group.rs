@@ -17,11 +17,11 @@ use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
-use crate::snapshot::{self, Disk, GroupId, LiveGroup, Loaded, node_digest};
+use crate::snapshot::{self, Disk, GroupId, LiveGroup, Loaded, Restore, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
-    ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Stay,
-    Tuner, Tuning, UpstreamState,
+    ChangeSink, Client, Counters, DirectorySource, DirectoryState, Mux, NodeBudget, NodeBudgetError,
+    Representative, Servers, Settings, Stay, Tuner, Tuning, UpstreamState,
 };
 
 /// Upstream event counters, under their metric names.
@@ -32,7 +32,8 @@ pub type Events = [(&'static str, u64); Counters::NAMES.len()];
 pub struct Group {
     cache: Arc<Cache>,
     upstream: UpstreamView,
-    /// Control plane client. `None` in the own group, which others fill.
+    tuner: Tuner,
+    /// Control plane client; `None` for a directory.
     source: Option<Source>,
 }
 
@@ -40,7 +41,6 @@ pub struct Group {
 struct Source {
     state: watch::Receiver<UpstreamState>,
     counters: Arc<Counters>,
-    tuner: Tuner,
     /// `id` of the relay's node for the group.
     node_id: Box<str>,
     representative: Option<Arc<Representative>>,
@@ -99,9 +99,12 @@ impl Visitor {
 }
 
 impl Group {
-    /// Creates the own group, which others fill.
-    pub fn own(cache: Arc<Cache>, upstream: UpstreamView) -> Arc<Self> {
-        Arc::new(Self { cache, upstream, source: None })
+    /// Creates the own group of a directory, which fills the cache until `stop`.
+    pub fn of_directory(cache: Arc<Cache>, source: &DirectorySource, stop: CancellationToken) -> Arc<Self> {
+        let upstream = UpstreamView::default();
+        let publish = publish(source.state(), seen_in_directory, upstream.clone());
+        tokio::spawn(stop.run_until_cancelled_owned(publish));
+        Arc::new(Self { cache, upstream, tuner: source.tuner(), source: None })
     }
 
     /// Cache of the group.
@@ -148,8 +151,10 @@ impl Group {
         let Some(source) = &self.source else { return };
         let Some((mut client, failed)) = source.waiting.lock().take() else { return };
         let stop = source.stop.clone();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(publish(client.state(), self.upstream.clone())));
-        let (saved, stopped) = (source.saved.clone(), stop.clone());
+        let publish = publish(client.state(), seen, self.upstream.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(publish));
+        let saved = source.saved.clone().filter(|saved| !saved.is_loaded.load(Ordering::Acquire));
+        let stopped = stop.clone();
         let run = async move {
             if let Some(saved) = saved {
                 saved.load(&mut client).await;
@@ -159,8 +164,7 @@ impl Group {
         spawn_essential(run, stop, failed);
     }
 
-    /// Group for the snapshot, once it has read its stored content or has an answer; `None` for the own
-    /// group.
+    /// Group for the snapshot, once it has read its stored content or has an answer; `None` for a directory.
     pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
         let source = self.source.as_ref()?;
         let saved = source.saved.as_ref()?;
@@ -186,16 +190,14 @@ impl Group {
 
     pub(super) fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
         self.cache.set_limits(limits);
-        if let Some(source) = &self.source {
-            source.tuner.send_replace(Some(tuning));
-        }
+        self.tuner.send_replace(Some(tuning));
     }
 
     pub(super) fn events(&self) -> Option<Events> {
         self.source.as_ref().map(|source| source.counters.all())
     }
 
-    /// State at the control plane; `None` for the own group.
+    /// State at the control plane; `None` for a directory.
     pub fn status(&self) -> Option<GroupStatus> {
         let source = self.source.as_ref()?;
         let state = source.state.borrow().clone();
@@ -276,11 +278,23 @@ pub struct Starter {
 }
 
 impl Starter {
+    /// Creates the own group, and runs it with restored content. Returns also its state.
+    pub fn own(&self, restore: Option<Restore>) -> (Arc<Group>, watch::Receiver<UpstreamState>) {
+        let node = self.settings.node.clone();
+        // Its content was read, or is tried again by the client.
+        let saved = self.saved(GroupId::own(), node_digest(&node), true);
+        let (group, state) = self.make(node, saved, None, |mut client| {
+            if let Some(restore) = restore {
+                restore(&mut client);
+            }
+            client
+        });
+        group.begin();
+        (group, state)
+    }
+
     /// Creates a group, idle until it [begins](Group::begin).
     pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
-        let (tuning, limits) = *self.tuned.lock();
-        let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
-        writer.set_eds_repush(tuning.eds_repush);
         let (node, representative) = match node {
             GroupNode::Made(node) => (*node, None),
             // For log lines; the control plane receives the client's bytes.
@@ -291,31 +305,43 @@ impl Starter {
         };
         // Any of a group's clients stands for it.
         let digest = if representative.is_some() { 0 } else { node_digest(&node) };
-        let saved = self.disk.as_ref().map(|disk| Saved {
-            disk: Arc::clone(disk),
-            id: GroupId::of(key),
-            node: digest,
-            is_loaded: Arc::default(),
-        });
+        let saved = self.saved(GroupId::of(key), digest, false);
+        tracing::debug!(group = %key, "making a node group");
+        let of_group = |client: Client| client.of_group(key.rule().into(), representative.clone());
+        self.make(node, saved, representative.clone(), of_group).0
+    }
+
+    fn saved(&self, id: GroupId, node: u128, is_loaded: bool) -> Option<Saved> {
+        let is_loaded = Arc::new(AtomicBool::new(is_loaded));
+        self.disk.as_ref().map(|disk| Saved { disk: Arc::clone(disk), id, node, is_loaded })
+    }
+
+    fn make(
+        &self,
+        node: Node,
+        saved: Option<Saved>,
+        representative: Option<Arc<Representative>>,
+        prepare: impl FnOnce(Client) -> Client,
+    ) -> (Arc<Group>, watch::Receiver<UpstreamState>) {
+        let (tuning, limits) = *self.tuned.lock();
+        let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
+        writer.set_eds_repush(tuning.eds_repush);
         let node_id = node.id.as_str().into();
-        let settings = Settings { node, ..self.settings.clone() };
-        let mut mux = Mux::new(writer, settings);
+        let mut mux = Mux::new(writer, Settings { node, ..self.settings.clone() });
         mux.tune(tuning);
-        let client = Client::on(mux, Arc::clone(&self.servers))
-            .of_group(key.rule().into(), representative.clone())
-            .handing_changes_to(self.changes.clone());
+        let client = prepare(Client::on(mux, Arc::clone(&self.servers)));
+        let client = client.handing_changes_to(self.changes.clone());
+        let (state, tuner) = (client.state(), client.tuner());
         let source = Source {
-            state: client.state(),
+            state: state.clone(),
             counters: Arc::clone(client.counters()),
-            tuner: client.tuner(),
             node_id,
             representative,
             stop: self.stop.child_token(),
             waiting: Mutex::new(Some((client, self.failed.clone()))),
             saved,
         };
-        tracing::debug!(group = %key, "making a node group");
-        Arc::new(Group { cache, upstream: UpstreamView::default(), source: Some(source) })
+        (Arc::new(Group { cache, upstream: UpstreamView::default(), tuner, source: Some(source) }), state)
     }
 
     pub(super) fn tune(&self, tuning: Tuning, limits: cache::Limits) {
@@ -327,7 +353,7 @@ impl Starter {
     }
 }
 
-async fn publish(mut state: watch::Receiver<UpstreamState>, view: UpstreamView) {
+async fn publish<S>(mut state: watch::Receiver<S>, seen: impl Fn(&S) -> Upstream, view: UpstreamView) {
     loop {
         view.set(seen(&state.borrow_and_update()));
         if state.changed().await.is_err() {
@@ -355,24 +381,31 @@ pub fn spawn_essential(
 
 /// State of the control plane, as one group's sessions see it.
 #[derive(Clone, Debug, Default)]
-pub struct UpstreamView(Arc<AtomicU8>);
+struct UpstreamView(Arc<AtomicU8>);
 
 impl UpstreamView {
-    /// Publishes a new state.
-    pub fn set(&self, upstream: Upstream) {
+    fn set(&self, upstream: Upstream) {
         self.0.store(upstream as u8, Ordering::Release);
     }
 
-    /// Newest state.
-    pub fn get(&self) -> Upstream {
+    fn get(&self) -> Upstream {
         let known = [Upstream::Unread, Upstream::Silent, Upstream::Answering];
         let stored = self.0.load(Ordering::Acquire);
         known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
     }
 }
 
+/// State of a directory, as sessions see it.
+fn seen_in_directory(state: &DirectoryState) -> Upstream {
+    match (state.read, state.failures.is_empty()) {
+        (true, _) => Upstream::Answering,
+        (false, false) => Upstream::Unread,
+        (false, true) => Upstream::Away,
+    }
+}
+
 /// State of a control plane, as sessions see it.
-pub const fn seen(state: &UpstreamState) -> Upstream {
+const fn seen(state: &UpstreamState) -> Upstream {
     match (state.connected, state.answered) {
         (false, _) => Upstream::Away,
         (true, _) if state.origin_is_cut_off => Upstream::Away,

@@ -11,24 +11,18 @@ use tonic_health::server::HealthReporter;
 use super::origin::Origin;
 use super::relay_status::{Ready, Status};
 use crate::downstream::{Connections, ServerState};
-use crate::groups::{Groups, UpstreamView};
+use crate::groups::Groups;
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::telemetry;
 use crate::upstream::{Readiness, Verdict, sleep_until};
 
-/// Publishes the source's state to sessions, and to relays downstream.
+/// Publishes the source's state to relays downstream.
 ///
 /// If the relay's own node asks for nothing, any other group may vouch: with `groups.default: refuse` only
 /// these exist.
-pub(super) async fn publish_upstream(
-    mut origin: Origin,
-    view: UpstreamView,
-    groups: Arc<Groups>,
-    health: HealthReporter,
-) {
+pub(super) async fn publish_upstream(mut origin: Origin, groups: Arc<Groups>, health: HealthReporter) {
     let mut answers = false;
     loop {
-        view.set(origin.upstream());
         let now = Instant::now();
         let (mut is_answered, mut look_at) = origin.vouches(now);
         if !groups.is_trivial() && origin.is_idle() {

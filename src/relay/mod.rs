@@ -36,23 +36,22 @@ pub use self::config_settings::{given, group_rules, own_node};
 use self::drain::Drain;
 use self::named_files::tls_of;
 pub use self::named_files::{check_tls, check_tls_without_files, load_descriptors};
-use self::origin::{Origin, Started};
+use self::origin::Origin;
 use self::relay_status::{LoadedConfig, Ready, Status};
 use crate::admin::Admin;
-use crate::cache::{Budget, Cache};
 use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{
     Admission, Connections, FairScheduler, HealthService, Listener, OverloadManager, PollState,
     RequestMemory, ResponseCache, ServerState, Unsent,
 };
-use crate::groups::{Group, Groups, Starter, UpstreamView};
+use crate::groups::Groups;
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
-use crate::snapshot::{Disk, Restore, WriterThread};
+use crate::snapshot::WriterThread;
 use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::tls::reload::Reloader;
 use crate::traces::{TraceThread, Traces};
-use crate::upstream::{ChangeSink, NodeBudget, Readiness, Tuner};
+use crate::upstream::Readiness;
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +63,6 @@ pub struct Relay {
     admin_address: SocketAddr,
     /// Of certificates.
     pub reloader: Reloader,
-    tuner: Tuner,
     status: Arc<Status>,
     /// `None` without a snapshot.
     saving: Option<WriterThread>,
@@ -103,13 +101,12 @@ impl Relay {
         let changes = traces.as_ref().map(|traces| traces.sink().clone());
         let failed = CancellationToken::new();
         let ends = (everything.clone(), failed.clone());
-        let Sources { origin, tuner, view, groups } =
-            start_sources(config, &reloader, (disk.as_ref(), saved), changes, ends)?;
+        let (origin, groups) = origin::start(config, &reloader, (disk.as_ref(), saved), changes, ends)?;
 
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
-        let is_ready = publish_health(config, &origin, (view, &groups), health, (&everything, &draining));
+        let is_ready = publish_health(config, &origin, &groups, health, (&everything, &draining));
 
         telemetry::set(telemetry::CONNECTION_LIMIT, config.downstream.limits.max_connections as f64);
         let overload =
@@ -126,7 +123,7 @@ impl Relay {
             listening.spawn(serving);
         }
 
-        let saving = relay_snapshot::keep(disk.as_ref(), &groups, &origin, config);
+        let saving = relay_snapshot::keep(disk.as_ref(), &groups);
         let traces = traces.and_then(|traces| {
             let started = traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups));
             let fault =
@@ -166,7 +163,6 @@ impl Relay {
             addresses,
             admin_address,
             reloader,
-            tuner,
             status,
             saving,
             traces,
@@ -198,7 +194,6 @@ impl Relay {
         let Drain { server, connections, .. } = &*self.status.drain;
         let before = server.policy.swap(Arc::clone(&policy));
         server.groups.tune(tuning(config), &cache_limits(config));
-        self.tuner.send_replace(Some(tuning(config)));
         // A client's parameters follow from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
         let window = policy.drain();
@@ -296,61 +291,15 @@ async fn bind_admin(config: &Config) -> anyhow::Result<Admin> {
     Ok(admin)
 }
 
-/// Node groups, and the source of the own one.
-struct Sources {
-    origin: Origin,
-    tuner: Tuner,
-    view: UpstreamView,
-    groups: Arc<Groups>,
-}
-
-fn start_sources(
-    config: &Config,
-    reloader: &Reloader,
-    (disk, saved): (Option<&Arc<Disk>>, Option<Restore>),
-    changes: Option<ChangeSink>,
-    (everything, failed): (CancellationToken, CancellationToken),
-) -> anyhow::Result<Sources> {
-    let limits = cache_limits(config);
-    let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
-    let rollout = rollout_settings(config)?;
-    let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
-    writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
-    writer.set_identity(&config_settings::identity(config));
-    let ends = (everything.clone(), failed.clone());
-    let Started { origin, tuner, shared } =
-        Origin::start(config, reloader, writer, saved, changes.clone(), ends)?;
-    let starter = shared.map(|(servers, settings)| Starter {
-        settings,
-        servers,
-        budget,
-        nodes: Arc::new(NodeBudget::new(config.groups.max)),
-        tuned: Mutex::new((tuning(config), limits)),
-        disk: disk.cloned(),
-        rollout,
-        changes,
-        stop: everything.clone(),
-        failed,
-    });
-    let view = UpstreamView::default();
-    let own = Group::own(cache, view.clone());
-    let (max, linger) = (config.groups.max, config.upstream.unsubscribe_linger);
-    let groups = Groups::new(group_rules(config), own, starter, max, linger);
-    let releases = Arc::clone(&groups);
-    let release = async move { releases.release_unused().await };
-    tokio::spawn(everything.run_until_cancelled_owned(release));
-    Ok(Sources { origin, tuner, view, groups })
-}
-
 /// Publishes the state of the control plane, and readiness, from now on.
 fn publish_health(
     config: &Config,
     origin: &Origin,
-    (view, groups): (UpstreamView, &Arc<Groups>),
+    groups: &Arc<Groups>,
     health: HealthReporter,
     (everything, draining): (&CancellationToken, &CancellationToken),
 ) -> watch::Receiver<Ready> {
-    let publish = publish_upstream(origin.clone(), view, Arc::clone(groups), health.clone());
+    let publish = publish_upstream(origin.clone(), Arc::clone(groups), health.clone());
     tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
     let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone())
         .with_restored(config.snapshot.ready);

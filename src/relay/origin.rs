@@ -4,37 +4,29 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::config_settings;
+use super::config_settings::{self, cache_limits, group_rules, rollout_settings, tuning};
 use super::named_files::{tls_upstream, upstream_tls_key};
-use crate::cache::Writer;
+use crate::cache::{Budget, Cache};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
-use crate::groups::{Events, seen, spawn_essential};
-use crate::snapshot::Restore;
-use crate::subscription::Upstream;
+use crate::groups::{Events, Group, Groups, Starter, spawn_essential};
+use crate::snapshot::{Disk, Restore};
 use crate::telemetry;
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, ChangeSink, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Servers,
-    Settings, Transport, Tuner, UpstreamState, Verdict,
+    Backoff, ChangeSink, DirectorySource, DirectoryState, NodeBudget, Options, Readiness, Servers, Settings,
+    Transport, UpstreamState, Verdict,
 };
 
 /// Source of resources, and its state.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters>, servers: Arc<Servers> },
+    Server { state: watch::Receiver<UpstreamState>, servers: Arc<Servers> },
     Directory { state: watch::Receiver<DirectoryState> },
-}
-
-/// Running source for the own group.
-pub(super) struct Started {
-    pub(super) origin: Origin,
-    pub(super) tuner: Tuner,
-    /// Connections and settings for other groups; `None` for a directory.
-    pub(super) shared: Option<(Arc<Servers>, Settings)>,
 }
 
 /// Settings of the connections to a server. `key` names its `tls` section.
@@ -60,85 +52,76 @@ fn options_of(
     })
 }
 
+/// Connections to the control planes.
+fn connections(config: &Config, servers: &[config::Server], reloader: &Reloader) -> anyhow::Result<Servers> {
+    let from = &config.upstream;
+    let transport = config_settings::transport(from);
+    let is_choice = servers.len() > 1;
+    let mut options = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        let key = upstream_tls_key(at, is_choice);
+        options.push(options_of(server, config, &transport, reloader, &key)?);
+    }
+    let first = options.remove(0);
+    Ok(Servers::new(first, options, config_settings::failover(&from.failover)))
+}
+
+/// Starts the source of the own group, and makes the node groups. A task that ends before `stop` cancels `failed`.
+pub(super) fn start(
+    config: &Config,
+    reloader: &Reloader,
+    (disk, saved): (Option<&Arc<Disk>>, Option<Restore>),
+    changes: Option<ChangeSink>,
+    (stop, failed): (CancellationToken, CancellationToken),
+) -> anyhow::Result<(Origin, Arc<Groups>)> {
+    let limits = cache_limits(config);
+    let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
+    let rollout = rollout_settings(config)?;
+    let (own, origin, starter) = match &config.upstream.source {
+        Source::Servers(servers) => {
+            let servers = Arc::new(connections(config, servers, reloader)?);
+            let starter = Starter {
+                settings: Settings { first_server: servers.first(), ..config_settings::upstream(config) },
+                servers: Arc::clone(&servers),
+                budget,
+                nodes: Arc::new(NodeBudget::new(config.groups.max)),
+                tuned: Mutex::new((tuning(config), limits)),
+                disk: disk.cloned(),
+                rollout,
+                changes,
+                stop: stop.clone(),
+                failed,
+            };
+            let (own, state) = starter.own(saved);
+            (own, Origin::Server { state, servers }, Some(starter))
+        }
+        Source::Directory(path) => {
+            let directory = Directory::open(path)
+                .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
+            let (cache, mut writer) = Cache::guarded(limits, &budget, rollout);
+            writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
+            writer.set_identity(&config_settings::identity(config));
+            let source = DirectorySource::new(writer);
+            let state = source.state();
+            let own = Group::of_directory(cache, &source, stop.clone());
+            spawn_essential(source.run(directory, stop.clone()), stop.clone(), failed);
+            (own, Origin::Directory { state }, None)
+        }
+    };
+    let (max, linger) = (config.groups.max, config.upstream.unsubscribe_linger);
+    let groups = Groups::new(group_rules(config), own, starter, max, linger);
+    let releases = Arc::clone(&groups);
+    let release = async move { releases.release_unused().await };
+    tokio::spawn(stop.run_until_cancelled_owned(release));
+    Ok((origin, groups))
+}
+
 impl Origin {
-    pub(super) fn start(
-        config: &Config,
-        reloader: &Reloader,
-        writer: Writer,
-        saved: Option<Restore>,
-        changes: Option<ChangeSink>,
-        (stop, failed): (CancellationToken, CancellationToken),
-    ) -> anyhow::Result<Started> {
-        match &config.upstream.source {
-            Source::Servers(servers) => {
-                Self::start_client(config, servers, reloader, (writer, saved), changes, (stop, failed))
-            }
-            Source::Directory(path) => {
-                let directory = Directory::open(path)
-                    .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
-                let source = DirectorySource::new(writer);
-                let (state, tuner) = (source.state(), source.tuner());
-                spawn_essential(source.run(directory, stop.clone()), stop, failed);
-                Ok(Started { origin: Self::Directory { state }, tuner, shared: None })
-            }
-        }
-    }
-
-    fn start_client(
-        config: &Config,
-        servers: &[config::Server],
-        reloader: &Reloader,
-        (writer, saved): (Writer, Option<Restore>),
-        changes: Option<ChangeSink>,
-        (stop, failed): (CancellationToken, CancellationToken),
-    ) -> anyhow::Result<Started> {
-        let from = &config.upstream;
-        let transport = config_settings::transport(from);
-        let is_choice = servers.len() > 1;
-        let mut options = Vec::new();
-        for (at, server) in servers.iter().enumerate() {
-            let key = upstream_tls_key(at, is_choice);
-            options.push(options_of(server, config, &transport, reloader, &key)?);
-        }
-        let first = options.remove(0);
-        let servers = Arc::new(Servers::new(first, options, config_settings::failover(&from.failover)));
-        let settings = Settings { first_server: servers.first(), ..config_settings::upstream(config) };
-        let mut client =
-            Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers)).handing_changes_to(changes);
-        if let Some(restore) = saved {
-            restore(&mut client);
-        }
-        let origin = Self::Server {
-            state: client.state(),
-            counters: Arc::clone(client.counters()),
-            servers: Arc::clone(&servers),
-        };
-        let tuner = client.tuner();
-        let stopped = stop.clone();
-        spawn_essential(async move { client.run(stopped).await }, stop, failed);
-        Ok(Started { origin, tuner, shared: Some((servers, settings)) })
-    }
-
     /// State of the control plane; `None` for a directory.
     pub(super) fn state(&self) -> Option<UpstreamState> {
         match self {
             Self::Server { state, .. } => Some(state.borrow().clone()),
             Self::Directory { .. } => None,
-        }
-    }
-
-    /// State of the source, as sessions see it.
-    pub(super) fn upstream(&self) -> Upstream {
-        match self {
-            Self::Server { state, .. } => seen(&state.borrow()),
-            Self::Directory { state } => {
-                let state = state.borrow();
-                match (state.read, state.failures.is_empty()) {
-                    (true, _) => Upstream::Answering,
-                    (false, false) => Upstream::Unread,
-                    (false, true) => Upstream::Away,
-                }
-            }
         }
     }
 
@@ -193,15 +176,13 @@ impl Origin {
         }
     }
 
-    /// Reports the source, including the events of other groups.
-    pub(super) fn report(&self, others: &Events) {
+    /// Reports the source, with the events of all groups.
+    pub(super) fn report(&self, events: &Events) {
         let now = Instant::now();
         match self {
-            Self::Server { state, counters, .. } => {
-                let mut events = counters.all();
-                events.iter_mut().zip(others).for_each(|((_, own), (_, others))| *own += others);
+            Self::Server { state, .. } => {
                 let state = state.borrow().clone();
-                telemetry::report_upstream(state.connected, Some(&state), &events, now);
+                telemetry::report_upstream(state.connected, Some(&state), events, now);
             }
             Self::Directory { state } => {
                 let (is_read, failing) = (state.borrow().read, state.borrow().failures.len());

@@ -4,12 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::config_settings;
-use super::origin::Origin;
 use crate::config::Config;
 use crate::groups::Groups;
-use crate::snapshot::{
-    self, Disk, GroupId, LiveGroup, Loaded, OtherGroups, Restore, WriterThread, node_digest,
-};
+use crate::snapshot::{self, Disk, GroupId, Loaded, OtherGroups, Restore, WriterThread, node_digest};
 use crate::upstream::{Client, Restored};
 
 /// Opens the configured snapshot. A fault is logged, and the relay runs without it.
@@ -79,27 +76,9 @@ fn tell_of_strangers(from: &str, servers: &[String]) {
 }
 
 /// Keeps the groups on disk from now on.
-pub(super) fn keep(
-    disk: Option<&Arc<Disk>>,
-    groups: &Arc<Groups>,
-    origin: &Origin,
-    config: &Config,
-) -> Option<WriterThread> {
-    let node = node_digest(&config_settings::own_node(config));
-    let (groups, origin) = (Arc::clone(groups), origin.clone());
-    let live = move || {
-        let (now, state) = (Instant::now(), origin.state());
-        let server = state.as_ref().and_then(|state| state.source.as_ref());
-        let own = LiveGroup {
-            id: GroupId::own(),
-            cache: Arc::clone(groups.own().group().cache()),
-            node,
-            server: server.map_or_else(String::new, ToString::to_string),
-            current: state.as_ref().and_then(|state| state.current_ago(now)),
-        };
-        std::iter::once(own).chain(groups.live(now)).collect()
-    };
-    let started = WriterThread::start(Arc::clone(disk?), Box::new(live));
+pub(super) fn keep(disk: Option<&Arc<Disk>>, groups: &Arc<Groups>) -> Option<WriterThread> {
+    let groups = Arc::clone(groups);
+    let started = WriterThread::start(Arc::clone(disk?), Box::new(move || groups.live(Instant::now())));
     let fault =
         |error: &_| tracing::warn!(%error, "cannot start the thread of the snapshot; it is not written");
     started.inspect_err(fault).ok()
