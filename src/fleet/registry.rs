@@ -2,12 +2,11 @@
 //!
 //! Counts also the progress of changes to the clients over their records.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::nacks::{Nack, Nacks, RejectionLog};
@@ -16,11 +15,11 @@ use crate::groups::Groups;
 use crate::identity::Peer;
 use crate::node_group::GroupKey;
 use crate::proto;
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::resource::{Parameters, TypeUrl};
 use crate::subscription::{
     Audience, Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, ResourceState, Session, TypeProgress,
 };
-use crate::upstream::{StoredChange, StoredState};
+use crate::upstream::StoredChange;
 
 /// Names listed for a rejection.
 pub(super) const NAMES: usize = 8;
@@ -348,13 +347,6 @@ impl Drop for Registration {
     }
 }
 
-#[derive(Debug)]
-pub struct FollowedChange {
-    change: StoredChange,
-    /// By store and cohort, as of the last look: whether the change concerns its members.
-    concerned: HashMap<(u32, u64), bool>,
-}
-
 /// Progress of the clients that a change concerns. Excludes observers and polls, which do not acknowledge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
@@ -379,87 +371,47 @@ impl Spread {
     }
 }
 
-impl FollowedChange {
-    pub fn new(change: StoredChange) -> Self {
-        Self { change, concerned: HashMap::default() }
-    }
-
-    pub const fn change(&self) -> &StoredChange {
-        &self.change
-    }
-
-    /// Changed names with a resource, and names without one now.
-    pub fn names(&self) -> (usize, usize) {
-        let since = self.change.since;
-        let all = self.change.stores.iter().flat_map(|store| store.snapshot.changed_after(since));
-        // Stores of several parameter sets may share a name.
-        let all: HashSet<(&Name, bool)> = all.collect();
-        let changed = all.iter().filter(|(_, is_there)| *is_there).count();
-        (changed, all.len() - changed)
-    }
-
-    /// Control plane's version after it; empty if it gives none.
-    pub fn version(&self) -> &str {
-        self.change.stores.first().map_or("", |store| store.snapshot.system_version())
-    }
-
-    pub fn is_overtaken(&self) -> bool {
-        let is_left = |store: &StoredState| {
-            let newest = store.of.upgrade().map(|of| of.snapshot());
-            newest
-                .is_some_and(|newest| newest.has_last_changes(self.change.since, store.snapshot.generation()))
-        };
-        !self.change.stores.iter().any(is_left)
-    }
-
-    fn count(&mut self, record: &Record, before: &HashMap<(u32, u64), bool>, spread: &mut Spread) {
-        if record.opened > self.change.arrived {
+impl Spread {
+    fn count(&mut self, change: &StoredChange, record: &Record) {
+        if record.opened > change.arrived {
             return;
         }
         // Copy, so that the client's connection does not wait for the rest.
-        let progress = record.state().find(&self.change.type_url).map(|progress| progress.clone());
+        let progress = record.state().find(&change.type_url).map(|progress| progress.clone());
         let Some(progress) = progress else { return };
         let Some(audience) = progress.upgrade() else { return };
         let of = audience.of();
-        if of.cache() != self.change.cache || audience.is_observer() {
+        if of.cache() != change.cache || audience.is_observer() {
             return;
         }
-        let Some(store) = self.change.stores.iter().find(|store| store.index == of.index()) else { return };
-        let key = (store.index, audience.cohort());
-        let look = || store.snapshot.has_news_for(audience.subscription(), self.change.since);
-        let is_concerned =
-            *self.concerned.entry(key).or_insert_with(|| before.get(&key).copied().unwrap_or_else(look));
-        if !is_concerned {
+        let Some(store) = change.stores.iter().find(|store| store.index == of.index()) else { return };
+        if !store.snapshot.has_news_for(audience.subscription(), change.since) {
             return;
         }
-        spread.clients += 1;
+        self.clients += 1;
         let answered = match progress.reached(store.snapshot.generation()) {
             ResourceState::Unknown | ResourceState::NotSent => return,
             ResourceState::Stale => None,
             ResourceState::Synced => {
-                spread.accepted += 1;
+                self.accepted += 1;
                 progress.newest_acked().map(|acked| acked.at)
             }
             ResourceState::Rejected(rejection) => {
-                spread.rejected += 1;
+                self.rejected += 1;
                 Some(rejection.delivery.at)
             }
         };
-        spread.sent += 1;
-        spread.last_sent = spread.last_sent.max(progress.newest_sent().map(|sent| sent.at));
-        spread.last_answer = spread.last_answer.max(answered);
+        self.sent += 1;
+        self.last_sent = self.last_sent.max(progress.newest_sent().map(|sent| sent.at));
+        self.last_answer = self.last_answer.max(answered);
     }
 }
 
-pub fn spread<'c>(fleet: &Fleet, changes: impl Iterator<Item = &'c mut FollowedChange>) -> Vec<Spread> {
-    // Keeps only cohorts that still exist.
-    let take = |change: &'c mut FollowedChange| {
-        let before = std::mem::take(&mut change.concerned);
-        (change, before, Spread::default())
-    };
-    let mut looks: Vec<_> = changes.map(take).collect();
+/// Counts the clients of each change.
+pub fn spread<'c>(fleet: &Fleet, changes: impl Iterator<Item = &'c StoredChange>) -> Vec<Spread> {
+    let mut all: Vec<_> = changes.map(|change| (change, Spread::default())).collect();
     for record in fleet.after(0) {
-        looks.iter_mut().for_each(|(change, before, spread)| change.count(&record, before, spread));
+        all.iter_mut().for_each(|(change, spread)| spread.count(change, &record));
     }
-    looks.into_iter().map(|(_, _, spread)| spread).collect()
+    all.into_iter().map(|(_, spread)| spread).collect()
 }

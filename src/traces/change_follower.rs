@@ -1,14 +1,16 @@
 //! Open traces, and their spans.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::trace::{Span as _, SpanBuilder, SpanContext, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 
-use crate::fleet::{Fleet, FollowedChange, Spread, spread};
+use crate::fleet::{Fleet, Spread, spread};
+use crate::resource::Name;
 use crate::telemetry::{self, TraceEnd};
-use crate::upstream::StoredChange;
+use crate::upstream::{StoredChange, StoredState};
 use crate::utc::WallClock;
 
 const LONGEST: Duration = Duration::from_secs(60);
@@ -23,7 +25,7 @@ pub(super) struct Follower {
 
 #[derive(Debug)]
 struct OpenTrace {
-    change: FollowedChange,
+    change: StoredChange,
     clock: WallClock,
     root: Span,
     /// When the last client was sent it, once each of them was.
@@ -50,17 +52,18 @@ impl Follower {
 
     /// Begins a trace, if the sampler wants it. `group` is the rule of the node group.
     pub(super) fn begin(&mut self, change: StoredChange, group: Option<String>) {
-        let (change, clock) = (FollowedChange::new(change), WallClock::now());
-        let (changed, removed) = change.names();
+        let (clock, (changed, removed)) = (WallClock::now(), names(&change));
         if changed + removed == 0 {
             // Only TTLs were renewed, or more of a set is known.
             return;
         }
-        let StoredChange { type_url, arrived, stored, .. } = change.change();
+        let StoredChange { type_url, arrived, stored, .. } = &change;
+        // Empty if the control plane gives none.
+        let version = change.stores.first().map_or("", |store| store.snapshot.system_version());
         let mut attributes = vec![
             KeyValue::new("deltafan.type", type_url.kind().short()),
             KeyValue::new("deltafan.type_url", clipped(type_url.as_str())),
-            KeyValue::new("deltafan.version", clipped(change.version())),
+            KeyValue::new("deltafan.version", clipped(version)),
             count("deltafan.resources.changed", changed),
             count("deltafan.resources.removed", removed),
         ];
@@ -78,7 +81,7 @@ impl Follower {
 
     /// Updates traces from the clients' progress, and ends finished ones.
     pub(super) fn look(&mut self, fleet: &Fleet, now: Instant) {
-        let spreads = spread(fleet, self.open.iter_mut().map(|trace| &mut trace.change));
+        let spreads = spread(fleet, self.open.iter().map(|trace| &trace.change));
         for (mut trace, spread) in std::mem::take(&mut self.open).into_iter().zip(spreads) {
             trace.spread = spread;
             self.note_sent(&mut trace);
@@ -96,7 +99,7 @@ impl Follower {
     /// Adds the span until the last client was sent the change.
     fn note_sent(&self, trace: &mut OpenTrace) {
         if trace.sent.is_none() && trace.spread.clients > 0 && trace.spread.is_sent() {
-            let (stored, clock) = (trace.change.change().stored, trace.clock);
+            let (stored, clock) = (trace.change.stored, trace.clock);
             let sent = trace.spread.last_sent.map_or(stored, |last| last.max(stored));
             self.child(trace.root.span_context(), "send", clock.at(stored), clock.at(sent));
             trace.sent = Some(sent);
@@ -105,7 +108,7 @@ impl Follower {
 
     fn end(&self, mut trace: OpenTrace, end: TraceEnd, now: Instant) {
         let (spread, clock) = (trace.spread, trace.clock);
-        let stored = trace.change.change().stored;
+        let stored = trace.change.stored;
         let mut at = if end == TraceEnd::Complete { trace.sent.unwrap_or(stored) } else { now };
         if let Some(sent) = trace.sent.filter(|_| end == TraceEnd::Complete) {
             at = spread.last_answer.map_or(sent, |last| last.max(sent));
@@ -129,14 +132,32 @@ impl Follower {
     }
 }
 
+/// Changed names with a resource, and names without one now.
+fn names(change: &StoredChange) -> (usize, usize) {
+    let all = change.stores.iter().flat_map(|store| store.snapshot.changed_after(change.since));
+    // Stores of several parameter sets may share a name.
+    let all: HashSet<(&Name, bool)> = all.collect();
+    let changed = all.iter().filter(|(_, is_there)| *is_there).count();
+    (changed, all.len() - changed)
+}
+
 impl OpenTrace {
+    fn is_overtaken(&self) -> bool {
+        let is_left = |store: &StoredState| {
+            let newest = store.of.upgrade().map(|of| of.snapshot());
+            newest
+                .is_some_and(|newest| newest.has_last_changes(self.change.since, store.snapshot.generation()))
+        };
+        !self.change.stores.iter().any(is_left)
+    }
+
     fn end_due(&self, now: Instant) -> Option<TraceEnd> {
         if self.spread.is_answered() {
             Some(TraceEnd::Complete)
-        } else if self.change.is_overtaken() {
+        } else if self.is_overtaken() {
             Some(TraceEnd::Overtaken)
         } else {
-            (now >= self.change.change().arrived + LONGEST).then_some(TraceEnd::TimedOut)
+            (now >= self.change.arrived + LONGEST).then_some(TraceEnd::TimedOut)
         }
     }
 }
