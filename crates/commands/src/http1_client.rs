@@ -52,11 +52,6 @@ impl Connection {
         Ok(Self { requests, driver: tokio::spawn(driver), head, target: target.clone() })
     }
 
-    /// False once the server has closed it.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.requests.is_ready()
-    }
-
     /// Waits for the response's head.
     pub(crate) async fn ask(
         &mut self,

@@ -30,6 +30,7 @@ pub(super) struct Polls {
     path: String,
     /// Of the last answer.
     version: String,
+    /// For the first poll.
     connection: Option<Connection>,
     not_before: Instant,
     transfers: Transfers,
@@ -111,26 +112,13 @@ impl Polls {
             )),
             NoResponse::Lost(why) => Ended::Lost(why),
         };
-        let kept = self.connection.take().filter(Connection::is_ready);
-        let answered = match kept {
-            // The server may close it between two polls.
-            Some(mut kept) => match unless_silent(kept.ask(request.clone())).await? {
-                Ok(response) => Some((kept, response)),
-                Err(_) => None,
-            },
-            None => None,
+        let mut connection = match self.connection.take() {
+            Some(first) => first,
+            None => connect(&self.query.server).await?,
         };
-        let (connection, response) = match answered {
-            Some(answered) => answered,
-            None => {
-                let mut fresh = connect(&self.query.server).await?;
-                let response = unless_silent(fresh.ask(request)).await?.map_err(no_response)?;
-                (fresh, response)
-            }
-        };
+        let response = unless_silent(connection.ask(request)).await?.map_err(no_response)?;
         let status = response.status();
         let body = read(response.into_body(), &self.transfers).await?;
-        self.connection = Some(connection);
         Ok((status, body))
     }
 

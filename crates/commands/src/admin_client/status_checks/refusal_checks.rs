@@ -6,7 +6,7 @@ use deltafan_core::limit::{Limit, is_tls_refusal};
 use serde_json::json;
 
 use super::super::prometheus_text::Metrics;
-use super::Check;
+use super::{Check, listed};
 
 /// Seconds after a refusal for which clients count as being refused. Envoy and gRPC retry within them.
 const REFUSING: f64 = 120.0;
@@ -19,19 +19,16 @@ fn is_refusing(metrics: &Metrics, now: f64, cause: &str) -> bool {
 
 /// Refusals by rules, and of clients that speak another protocol than the listener.
 pub(super) fn refusals(metrics: &Metrics, now: f64) -> Check {
-    let count = |metric, label, is_one: &dyn Fn(&str) -> bool| -> BTreeMap<String, f64> {
+    let count = |metric, label, is_one: &dyn Fn(&str) -> bool| -> BTreeMap<&str, f64> {
         let samples = metrics.all(metric).filter(|sample| sample.value > 0.0 && is_one(sample.label(label)));
-        samples.map(|sample| (sample.label(label).to_owned(), sample.value)).collect()
+        samples.map(|sample| (sample.label(label), sample.value)).collect()
     };
     // A client is served without hidden names.
     let denied = count("deltafan_denied_total", "what", &|what| !matches!(what, "name" | "wildcard"));
     let tls = count("deltafan_tls_handshakes_total", "result", &is_tls_refusal);
     let http1 = metrics.sum("deltafan_grpc_over_http1_total");
     let figures = json!({"denied": denied, "tls": tls, "grpc_over_http1": http1});
-    let listed = |of: &BTreeMap<String, f64>| {
-        let each = of.iter().map(|(what, count)| format!("{what} {count}"));
-        (!of.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
-    };
+    let listed = |of: &BTreeMap<_, _>| listed(of, |what, count| format!("{what} {count}"));
     let told = [
         ("denied", listed(&denied).map(|of| format!("denied by authorization or groups: {of}"))),
         ("tls", listed(&tls).map(|of| format!("TLS handshakes: {of}"))),
