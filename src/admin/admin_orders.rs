@@ -8,10 +8,10 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::json;
 
-use super::origin::Origin;
-use super::relay_status::Status;
+use super::relay_status::RelayStatus;
 use crate::cache::{Note, Order, RefreshError};
 use crate::fleet::{Document, GroupStates, LookError, Query, clip, document, earlier_states};
+use crate::groups::Origin;
 use crate::resource::Name;
 
 /// Keys of the query of an order; `None` for any other path.
@@ -35,7 +35,7 @@ pub(super) fn is_order(path: &str) -> bool {
 }
 
 /// Follows an order; `None` for any other path.
-pub(super) fn follow(status: &Status, path: &str, query: &str, peer: SocketAddr) -> Option<Document> {
+pub(super) fn follow(status: &RelayStatus, path: &str, query: &str, peer: SocketAddr) -> Option<Document> {
     let keys = keys(path)?;
     if !query.is_empty() && !query.contains('=') {
         // A slip, and not the own group, which an empty `group` stands for.
@@ -65,7 +65,7 @@ fn note(query: &Query<'_>, peer: SocketAddr) -> Note {
 }
 
 /// Gives the groups of a query this order. Answers with those that had something to order.
-fn decide(status: &Status, what: &str, query: &Query<'_>, peer: SocketAddr) -> Document {
+fn decide(status: &RelayStatus, what: &str, query: &Query<'_>, peer: SocketAddr) -> Document {
     let (of, note, now) = (query.type_url()?, note(query, peer), Instant::now());
     let order = match what {
         "hold" => Order::Hold(of, note.clone()),
@@ -86,7 +86,7 @@ fn decide(status: &Status, what: &str, query: &Query<'_>, peer: SocketAddr) -> D
     document(&json!({ "groups": ordered }))
 }
 
-fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Document {
+fn restore(status: &RelayStatus, query: &Query<'_>, peer: SocketAddr) -> Document {
     let (note, now, mut ordered, mut restored) = (note(query, peer), Instant::now(), Vec::new(), 0);
     for GroupStates { group, of, states } in earlier_states(&status.groups, query)? {
         restored += states.len();
@@ -114,7 +114,7 @@ fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], note: &N
 }
 
 /// As Envoy's `drain_listeners?graceful`: like SIGTERM, but the process goes on.
-fn drain(status: &Status) -> Document {
+fn drain(status: &RelayStatus) -> Document {
     let (drain, window) = (&status.drain, status.drain.window());
     let is_first = drain.begin();
     if is_first {
@@ -129,7 +129,7 @@ fn drain(status: &Status) -> Document {
     document(&json!({ "state": "DRAINING", "window_seconds": window.as_secs_f64(), "began": is_first }))
 }
 
-fn disconnect(status: &Status, id: &str) -> Document {
+fn disconnect(status: &RelayStatus, id: &str) -> Document {
     let client = id.parse().ok().and_then(|id| status.fleet.connection_of(id));
     let closed = client.filter(|(number, _)| status.drain.connections.close_one(*number));
     let (connection, node) = closed.ok_or_else(LookError::no_client)?;
@@ -142,7 +142,7 @@ fn disconnect(status: &Status, id: &str) -> Document {
     document(&json!({ "connection": connection, "node": node }))
 }
 
-fn log(status: &Status, level: Option<&str>) -> Document {
+fn log(status: &RelayStatus, level: Option<&str>) -> Document {
     let without = || LookError::Wrong("`level` is missing: /log?level=debug".to_owned());
     let fixed = || LookError::Failed("the log of this process has no level that can be changed".to_owned());
     let (level, log) = (level.ok_or_else(without)?, status.log_level.get().ok_or_else(fixed)?);
@@ -152,7 +152,7 @@ fn log(status: &Status, level: Option<&str>) -> Document {
 }
 
 /// Has a resource asked for anew, in all groups or in one. What is held is served until the control plane answers.
-fn refresh(status: &Status, query: &Query<'_>) -> Document {
+fn refresh(status: &RelayStatus, query: &Query<'_>) -> Document {
     let without = |key| LookError::without(key, "/refresh?type=eds&name=backend");
     let type_url = query.type_url()?.ok_or_else(|| without("type"))?;
     let name = Name::normal(query.get("name").ok_or_else(|| without("name"))?);

@@ -1,20 +1,17 @@
 //! Answers of the admin address.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::admin_orders;
-use super::relay_status::{Status, server_info};
-use crate::admin::Report;
+use super::relay_status::{RelayStatus, server_info};
 use crate::fleet::{self, Document, LookError, Query, View, document};
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
 
-impl Status {
+impl RelayStatus {
     fn view(&self) -> View<'_> {
         View { fleet: &self.fleet, groups: &self.groups, descriptors: &self.descriptors, now: Instant::now() }
     }
@@ -45,10 +42,9 @@ impl Status {
             "snapshot": self.snapshot(now),
         })
     }
-}
 
-impl Report for Status {
-    fn look(&self, path: &str, query: &str) -> Option<Document> {
+    /// Page at a path, with its query; `None` if there is none. May take long.
+    pub(super) fn look(&self, path: &str, query: &str) -> Option<Document> {
         let view = self.view();
         let no_filters = || Query::parse(query, &[]).map(drop);
         Some(match path {
@@ -73,23 +69,18 @@ impl Report for Status {
         })
     }
 
-    fn is_order(&self, path: &str) -> bool {
-        admin_orders::is_order(path)
-    }
-
-    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Document> {
-        admin_orders::follow(self, path, query, peer)
-    }
-
-    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError> {
+    /// Response of CSDS to an encoded request. May take long.
+    pub(super) fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError> {
         self.view().client_status(request)
     }
 
-    fn stale_seconds(&self) -> Option<f64> {
+    /// Seconds for which resources may be out of date; `None` if the source is no control plane.
+    pub(super) fn stale_seconds(&self) -> Option<f64> {
         Some(self.origin.state()?.stale_for(Instant::now()).as_secs_f64())
     }
 
-    fn ready(&self) -> Result<(), String> {
+    /// Whether clients should be sent here; an error is the reason against it, for operators.
+    pub(super) fn ready(&self) -> Result<(), String> {
         if self.drain.is_begun() {
             return Err("draining".to_owned());
         }
@@ -99,7 +90,8 @@ impl Report for Status {
         self.is_ready.borrow().clone()
     }
 
-    fn metrics(&self) -> String {
+    /// Text format of Prometheus. May take long.
+    pub(super) fn metrics(&self) -> String {
         let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
         let (groups, now) = (self.groups.all(), Instant::now());
         for of in groups.iter().flat_map(|group| group.cache().types()) {

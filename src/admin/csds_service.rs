@@ -1,6 +1,6 @@
 //! Client status discovery service (CSDS) as gRPC on the admin address.
 //!
-//! Owns paths and framing. Requests and responses are bytes; a [`Report`] knows their meaning.
+//! Owns paths and framing. Requests and responses are bytes; [`RelayStatus`] knows their meaning.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
 use super::answer_lane::Refusal;
-use super::{BUSY, Lanes, Report};
+use super::relay_status::RelayStatus;
+use super::{BUSY, Lanes};
 use crate::fleet::LookError;
 use crate::grpc::BytesCodec;
 
@@ -29,7 +30,7 @@ pub(super) fn is_call<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path().starts_with(SERVICE)
 }
 
-async fn client_status(report: Arc<impl Report>, lanes: Arc<Lanes>, request: Bytes) -> Result<Bytes, Status> {
+async fn client_status(report: Arc<RelayStatus>, lanes: Arc<Lanes>, request: Bytes) -> Result<Bytes, Status> {
     let look = lanes.looks.run(move |unread| report.client_status(&request).map(|found| unread.hold(found)));
     match look.await {
         Ok(found) => found.map_err(|error| match error {
@@ -43,7 +44,7 @@ async fn client_status(report: Arc<impl Report>, lanes: Arc<Lanes>, request: Byt
 
 pub(super) async fn answer<B>(
     request: Request<B>,
-    report: Arc<impl Report>,
+    report: Arc<RelayStatus>,
     lanes: Arc<Lanes>,
 ) -> Response<Body>
 where

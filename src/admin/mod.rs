@@ -1,12 +1,15 @@
 //! Admin address: page for people, readiness, liveness, metrics, state of control planes and clients.
 //!
-//! Owns its HTTP, and gRPC for CSDS. A [`Report`] has the answers; only a POST changes anything. Loopback by
+//! Owns its HTTP, and gRPC for CSDS. [`RelayStatus`] has the answers; only a POST changes anything. Loopback by
 //! default, without authentication.
 
+mod admin_orders;
+mod admin_report;
 mod answer_lane;
 mod csds_service;
 mod host_check;
 mod page;
+mod relay_status;
 
 use std::convert::Infallible;
 use std::io;
@@ -32,8 +35,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use self::answer_lane::{Lane, Refusal};
+pub use self::relay_status::{LoadedConfig, Ready, RelayStatus};
 use crate::downstream::{WireProtocol, WriteTimeout};
-use crate::fleet::{Document, LookError};
+use crate::fleet::LookError;
 use crate::grpc::NOT_XDS;
 use crate::http2::{Limits, Serve};
 use crate::routes::POLLED;
@@ -48,37 +52,6 @@ const FIRST_BYTES: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 /// A peer must take 32 KiB of waiting bytes in this time.
 const STALL: Duration = Duration::from_secs(60);
-
-pub trait Report: Send + Sync + 'static {
-    /// Whether clients should be sent here.
-    ///
-    /// # Errors
-    ///
-    /// Reason against it, for operators.
-    fn ready(&self) -> Result<(), String>;
-
-    /// Text format of Prometheus. Called on a thread of its own.
-    fn metrics(&self) -> String;
-
-    /// Page at another path, with its query; `None` if there is none. May take long; called on a thread of
-    /// its own.
-    fn look(&self, path: &str, query: &str) -> Option<Document>;
-
-    fn is_order(&self, path: &str) -> bool;
-
-    /// Follows an operator's posted order; `None` if there is no such order.
-    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Document>;
-
-    /// Response of CSDS to an encoded request. Called on a thread of its own.
-    ///
-    /// # Errors
-    ///
-    /// Request that cannot be answered.
-    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError>;
-
-    /// Seconds for which resources may be out of date; `None` if the source is no control plane.
-    fn stale_seconds(&self) -> Option<f64>;
-}
 
 #[derive(Debug, Default)]
 struct Lanes {
@@ -118,7 +91,7 @@ impl Admin {
     }
 
     /// Serves until `stop`. Beyond 64 open connections, others wait in the kernel.
-    pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
+    pub async fn serve(self, report: Arc<RelayStatus>, stop: CancellationToken) {
         let (places, http2) = (Arc::new(Semaphore::new(MOST)), Arc::new(http2_limits()));
         let accept = async || {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -162,7 +135,7 @@ const fn http2_limits() -> Limits {
 async fn serve_connection(
     socket: TcpStream,
     peer: SocketAddr,
-    report: Arc<impl Report>,
+    report: Arc<RelayStatus>,
     shared: Arc<Shared>,
     http2: Arc<Limits>,
 ) -> anyhow::Result<()> {
@@ -181,7 +154,7 @@ async fn serve_connection(
 async fn respond<B>(
     request: Request<B>,
     peer: SocketAddr,
-    report: Arc<impl Report>,
+    report: Arc<RelayStatus>,
     shared: Arc<Shared>,
 ) -> Response<Body>
 where
@@ -201,7 +174,7 @@ where
             Err(refusal) => refusal,
             Ok(()) if head.uri.path().starts_with(POLLED) => shared.refuse_poll(head.uri.path(), peer),
             Ok(()) if head.method == Method::POST => {
-                order(&head, &*report, peer).unwrap_or_else(|| not_allowed("GET, HEAD"))
+                order(&head, &report, peer).unwrap_or_else(|| not_allowed("GET, HEAD"))
             }
             Ok(()) => answer(&head, report, &shared.lanes).await,
         })
@@ -270,8 +243,8 @@ fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-async fn answer(request: &Parts, report: Arc<impl Report>, lanes: &Lanes) -> Response<Full<Bytes>> {
-    if report.is_order(request.uri.path()) {
+async fn answer(request: &Parts, report: Arc<RelayStatus>, lanes: &Lanes) -> Response<Full<Bytes>> {
+    if admin_orders::is_order(request.uri.path()) {
         return not_allowed("POST");
     }
     if request.method != Method::GET && request.method != Method::HEAD {
@@ -327,13 +300,13 @@ const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /s
                        /history, /config_dump and /rollout\n";
 
 /// Follows an operator's order, if the request is one. Refuses orders from a page of another site.
-fn order(request: &Parts, report: &impl Report, peer: SocketAddr) -> Option<Response<Full<Bytes>>> {
+fn order(request: &Parts, report: &RelayStatus, peer: SocketAddr) -> Option<Response<Full<Bytes>>> {
     let path = request.uri.path();
-    if report.is_order(path) && is_of_other_site(request) {
+    if admin_orders::is_order(path) && is_of_other_site(request) {
         let reason = "an order of a page of another site (`origin`, `sec-fetch-site`) is not followed\n";
         return Some(text(StatusCode::FORBIDDEN, reason));
     }
-    let ordered = report.order(path, request.uri.query().unwrap_or_default(), peer)?;
+    let ordered = admin_orders::follow(report, path, request.uri.query().unwrap_or_default(), peer)?;
     Some(ordered.map_or_else(|error| fault(&error), json))
 }
 

@@ -11,57 +11,55 @@ use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::drain::Drain;
-use super::origin::Origin;
 use crate::descriptors::Descriptors;
-use crate::downstream::{OverloadManager, ResponseCache};
+use crate::downstream::{Drain, OverloadManager, ResponseCache};
 use crate::fleet::{Fleet, rollouts_of, seconds};
-use crate::groups::{Groups, RuleFigures};
+use crate::groups::{Groups, Origin, RuleFigures};
 use crate::snapshot::Disk;
 use crate::telemetry::{self, LogLevel, LogThrottle};
 
 /// Readiness, or the reason against it.
-pub(super) type Ready = Result<(), String>;
+pub type Ready = Result<(), String>;
 
 #[derive(Clone, Debug)]
-pub(super) struct LoadedConfig {
-    pub(super) path: PathBuf,
+pub struct LoadedConfig {
+    pub path: PathBuf,
     /// Digest of the file's content.
-    pub(super) digest: u64,
-    pub(super) at: Instant,
+    pub digest: u64,
+    pub at: Instant,
     /// Whether the file has since had unusable content.
-    pub(super) is_refused: bool,
+    pub is_refused: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Status {
-    pub(super) groups: Arc<Groups>,
-    pub(super) responses: Arc<ResponseCache>,
-    pub(super) descriptors: Descriptors,
-    pub(super) origin: Origin,
-    pub(super) metrics: PrometheusHandle,
-    pub(super) is_ready: watch::Receiver<Ready>,
-    pub(super) drain: Arc<Drain>,
+pub struct RelayStatus {
+    pub groups: Arc<Groups>,
+    pub responses: Arc<ResponseCache>,
+    pub descriptors: Descriptors,
+    pub origin: Origin,
+    pub metrics: PrometheusHandle,
+    pub is_ready: watch::Receiver<Ready>,
+    pub drain: Arc<Drain>,
     /// Cancelled when the relay ends.
-    pub(super) everything: CancellationToken,
-    pub(super) overload: Arc<OverloadManager>,
-    pub(super) fleet: Arc<Fleet>,
+    pub everything: CancellationToken,
+    pub overload: Arc<OverloadManager>,
+    pub fleet: Arc<Fleet>,
     /// `None` without a snapshot.
-    pub(super) disk: Option<Arc<Disk>>,
+    pub disk: Option<Arc<Disk>>,
     /// Servers as configured; none for a directory.
-    pub(super) servers: Vec<String>,
-    pub(super) started: Instant,
+    pub servers: Vec<String>,
+    pub started: Instant,
     /// Own node, as shown to operators.
-    pub(super) node: Json,
+    pub node: Json,
     /// `None` before the file is watched.
-    pub(super) loaded: Mutex<Option<LoadedConfig>>,
+    pub loaded: Mutex<Option<LoadedConfig>>,
     /// Unset for a foreign log.
-    pub(super) log_level: OnceLock<LogLevel>,
+    pub log_level: OnceLock<LogLevel>,
     /// Limits log lines about refresh orders, which scripts may repeat endlessly.
-    pub(super) refreshes: LogThrottle,
+    pub refreshes: LogThrottle,
 }
 
-impl Status {
+impl RelayStatus {
     pub(super) fn report_groups(&self) {
         if let Some(connections) = self.groups.connections() {
             telemetry::set(telemetry::UPSTREAM_CONNECTIONS, connections as f64);
@@ -129,7 +127,7 @@ impl Status {
 }
 
 /// Answer to `/server_info`, with Envoy's names where it has them.
-pub(super) fn server_info(status: &Status, now: Instant) -> Json {
+pub(super) fn server_info(status: &RelayStatus, now: Instant) -> Json {
     let state = if status.drain.is_begun() {
         "DRAINING"
     } else if status.is_ready.borrow().is_ok() {

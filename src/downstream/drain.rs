@@ -8,34 +8,34 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::downstream::{Connections, ServerState};
+use super::{Connections, ServerState};
 
 /// Longest time for which new clients are served after a drain begins, so that load balancers notice.
 const MAX_NOTICE: Duration = Duration::from_secs(5);
 
 /// Parts of the relay that a drain ends.
 #[derive(Debug)]
-pub(super) struct Drain {
-    pub(super) server: Arc<ServerState>,
-    pub(super) connections: Arc<Connections>,
-    pub(super) begun: AtomicBool,
+pub struct Drain {
+    pub server: Arc<ServerState>,
+    pub connections: Arc<Connections>,
+    pub begun: AtomicBool,
     /// Cancelled when a drain begins.
-    pub(super) draining: CancellationToken,
+    pub draining: CancellationToken,
     /// Cancelled when the listeners must stop.
-    pub(super) closed: CancellationToken,
+    pub closed: CancellationToken,
 }
 
 impl Drain {
-    pub(super) fn is_begun(&self) -> bool {
+    pub fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
 
     /// Marks it as begun; returns whether this is the first.
-    pub(super) fn begin(&self) -> bool {
+    pub fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::AcqRel)
     }
 
-    pub(super) fn window(&self) -> Duration {
+    pub fn window(&self) -> Duration {
         self.server.policy.load().drain()
     }
 
@@ -43,7 +43,7 @@ impl Drain {
     ///
     /// A load balancer sends clients until it sees that this relay is not ready. They are served, and no
     /// connection closes yet whose client could return. Then the listeners stop and all connections close.
-    pub(super) async fn run(&self) {
+    pub async fn run(&self) {
         self.begin();
         let window = self.window();
         let notice = (window / 10).min(MAX_NOTICE);

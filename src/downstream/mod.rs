@@ -9,6 +9,7 @@ mod admission;
 mod body;
 mod connection;
 mod connections;
+mod drain;
 mod grpc_status;
 mod handshake;
 mod listener;
@@ -28,6 +29,7 @@ mod unsent_memory;
 
 pub use admission::{Admission, OverloadManager};
 pub use connections::Connections;
+pub use drain::Drain;
 pub use listener::Listener;
 pub use policy::{AuthzPolicy, Policy};
 pub use request_memory::RequestMemory;

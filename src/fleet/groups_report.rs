@@ -10,7 +10,7 @@ use super::view::{
     Document, LookError, NameRow, Page, Query, TypeName, View, document, in_seconds, row, text_of,
 };
 use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
-use crate::groups::{GroupStatus, Groups, RuleFigures, ShownNode};
+use crate::groups::{Groups, RuleFigures, ShownNode};
 use crate::node_group::GroupKey;
 use crate::resource::Name;
 use crate::upstream::{Refusal, UpstreamState};
@@ -36,10 +36,9 @@ row! {
 }
 
 row! {
-    struct GroupRow(key: &GroupKey, present: usize, status: &GroupStatus, servers: &[String], now: Instant)
-    where
-        at = &status.state,
-    {
+    struct GroupRow(
+        key: &GroupKey, present: usize, at: &UpstreamState, shown: Option<ShownNode>, servers: &[String], now: Instant
+    ) {
         /// As in `/resources`.
         group: String = key.to_string(),
         rule: String = key.rule().to_owned(),
@@ -47,7 +46,7 @@ row! {
         values: Vec<String> = key.values().map(str::to_owned).collect(),
         clients: usize = present,
         /// `None` until the node of a client is chosen.
-        node: Option<GroupNodeRow> = status.node.as_ref().map(|node| GroupNodeRow::new(node, now)),
+        node: Option<GroupNodeRow> = shown.map(|node| GroupNodeRow::new(&node, now)),
         server: Option<String> = servers.get(at.server).cloned(),
         connected: bool = at.connected,
         protocol: Option<&'static str> = at.protocol.map(|protocol| protocol.label()),
@@ -183,8 +182,9 @@ impl View<'_> {
         made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
         page.figures = vec![("rules", self.rules()), ("matched", json!(made.len()))];
         for (place, (key, group, clients)) in (1..).zip(&made) {
-            if let Some(status) = group.status() {
-                page.offer(place, || GroupRow::new(key, *clients, &status, servers, self.now));
+            if let Some(state) = group.state() {
+                let row = || GroupRow::new(key, *clients, &state, group.shown_node(), servers, self.now);
+                page.offer(place, row);
             }
         }
         Ok(page)

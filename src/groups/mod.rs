@@ -9,6 +9,7 @@
 //! - All groups share one cache budget, and one bound for lingering names.
 //! - A created group counts against the share of the client's peer.
 
+mod origin;
 mod rule_figures;
 mod running_group;
 
@@ -19,8 +20,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use origin::Origin;
 pub use rule_figures::RuleFigures;
-pub use running_group::{Events, Group, GroupStatus, ShownNode, Starter, spawn_essential};
+pub use running_group::{Events, Group, ShownNode, Starter, spawn_essential};
 
 use crate::cache;
 use crate::group_table::GroupTable;

@@ -198,10 +198,13 @@ impl Group {
     }
 
     /// State at the control plane; `None` for a directory.
-    pub fn status(&self) -> Option<GroupStatus> {
-        let source = self.source.as_ref()?;
-        let state = source.state.borrow().clone();
-        Some(GroupStatus { state, node: source.node() })
+    pub fn state(&self) -> Option<UpstreamState> {
+        self.source.as_ref().map(|source| source.state.borrow().clone())
+    }
+
+    /// Node shown to the control plane; `None` before a client lends one.
+    pub fn shown_node(&self) -> Option<ShownNode> {
+        self.source.as_ref()?.node()
     }
 
     pub(super) fn count(&self, figures: &mut RuleFigures, now: Instant) {
@@ -224,15 +227,6 @@ impl Group {
     pub fn vouches(&self, now: Instant) -> bool {
         self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)
     }
-}
-
-/// State of a group at its control plane, for operators.
-#[derive(Debug)]
-pub struct GroupStatus {
-    /// State of the control plane.
-    pub state: UpstreamState,
-    /// Node shown to the control plane; `None` before a client lends one.
-    pub node: Option<ShownNode>,
 }
 
 /// Node shown to the control plane for a group.

@@ -8,10 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::origin::Origin;
-use super::relay_status::{Ready, Status};
+use crate::admin::{Ready, RelayStatus};
 use crate::downstream::{Connections, ServerState};
-use crate::groups::Groups;
+use crate::groups::{Groups, Origin};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::telemetry;
 use crate::upstream::{Readiness, Verdict, sleep_until};
@@ -76,7 +75,7 @@ pub(super) async fn publish_readiness(
     health.set_service_status("", ServingStatus::NotServing).await;
 }
 
-async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, status: Arc<Status>) {
+async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, status: Arc<RelayStatus>) {
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -104,7 +103,7 @@ pub(super) fn spawn_upkeep(
     stop: &CancellationToken,
     connections: &Arc<Connections>,
     server: &Arc<ServerState>,
-    status: &Arc<Status>,
+    status: &Arc<RelayStatus>,
 ) {
     let housekeeping = housekeeping(Arc::clone(connections), Arc::clone(server), Arc::clone(status));
     tokio::spawn(stop.clone().run_until_cancelled_owned(housekeeping));

@@ -3,15 +3,11 @@
 //! Owns the tasks and the order of their end. Dropping a [`Relay`] stops all but open connections, which end
 //! with a drain or the runtime.
 
-mod admin_orders;
-mod admin_report;
 mod background_tasks;
 mod config_settings;
-mod drain;
 mod named_files;
 mod origin;
 mod relay_snapshot;
-mod relay_status;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,18 +29,15 @@ use self::background_tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 pub use self::config_settings::rollout_settings;
 use self::config_settings::{cache_limits, policy, tuning};
 pub use self::config_settings::{given, group_rules, own_node};
-use self::drain::Drain;
 use self::named_files::tls_of;
 pub use self::named_files::{check_tls, check_tls_without_files, load_descriptors};
-use self::origin::Origin;
-use self::relay_status::{LoadedConfig, Ready, Status};
-use crate::admin::Admin;
+use crate::admin::{Admin, LoadedConfig, Ready, RelayStatus};
 use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{
-    Admission, Connections, FairScheduler, HealthService, Listener, OverloadManager, PollState,
+    Admission, Connections, Drain, FairScheduler, HealthService, Listener, OverloadManager, PollState,
     RequestMemory, ResponseCache, ServerState, Unsent,
 };
-use crate::groups::Groups;
+use crate::groups::{Groups, Origin};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::snapshot::WriterThread;
@@ -63,7 +56,7 @@ pub struct Relay {
     admin_address: SocketAddr,
     /// Of certificates.
     pub reloader: Reloader,
-    status: Arc<Status>,
+    status: Arc<RelayStatus>,
     /// `None` without a snapshot.
     saving: Option<WriterThread>,
     /// `None` without traces.
@@ -130,7 +123,7 @@ impl Relay {
                 |error: &_| tracing::error!(%error, "cannot start the thread of traces; serving without");
             started.inspect_err(fault).ok()
         });
-        let status = Arc::new(Status {
+        let status = Arc::new(RelayStatus {
             fleet: Arc::clone(&server.fleet),
             disk,
             servers: config_settings::servers(config),

@@ -1,11 +1,9 @@
-//! Source of resources: a control plane, or a directory.
+//! Start of the source of resources: a control plane, or a directory.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::config_settings::{self, cache_limits, group_rules, rollout_settings, tuning};
@@ -13,21 +11,12 @@ use super::named_files::{tls_upstream, upstream_tls_key};
 use crate::cache::{Budget, Cache};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
-use crate::groups::{Events, Group, Groups, Starter, spawn_essential};
+use crate::groups::{Group, Groups, Origin, Starter, spawn_essential};
 use crate::snapshot::{Disk, Restore};
-use crate::telemetry;
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, ChangeSink, DirectorySource, DirectoryState, NodeBudget, Options, Readiness, Servers, Settings,
-    Transport, UpstreamState, Verdict,
+    Backoff, ChangeSink, DirectorySource, NodeBudget, Options, Servers, Settings, Transport,
 };
-
-/// Source of resources, and its state.
-#[derive(Clone, Debug)]
-pub(super) enum Origin {
-    Server { state: watch::Receiver<UpstreamState>, servers: Arc<Servers> },
-    Directory { state: watch::Receiver<DirectoryState> },
-}
 
 /// Settings of the connections to a server. `key` names its `tls` section.
 fn options_of(
@@ -114,81 +103,4 @@ pub(super) fn start(
     let release = async move { releases.release_unused().await };
     tokio::spawn(stop.run_until_cancelled_owned(release));
     Ok((origin, groups))
-}
-
-impl Origin {
-    /// State of the control plane; `None` for a directory.
-    pub(super) fn state(&self) -> Option<UpstreamState> {
-        match self {
-            Self::Server { state, .. } => Some(state.borrow().clone()),
-            Self::Directory { .. } => None,
-        }
-    }
-
-    /// Whether relays downstream may trust missing answers, and when to look again.
-    pub(super) fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
-        match self {
-            Self::Server { state, .. } => state.borrow().vouches(now),
-            Self::Directory { state } => (state.borrow().read, None),
-        }
-    }
-
-    /// Whether clients should come to a relay with this source.
-    pub(super) fn verdict(&self, readiness: &mut Readiness) -> Verdict {
-        match self {
-            Self::Server { state, servers, .. } => {
-                if servers.have_answered() {
-                    readiness.note_others_answered();
-                }
-                readiness.look(&state.borrow(), Instant::now())
-            }
-            Self::Directory { state } => {
-                let state = state.borrow();
-                let why = || match state.failures.first() {
-                    Some(failure) => {
-                        format!(
-                            "a file of the directory cannot be read: {}: {}",
-                            failure.file, failure.message
-                        )
-                    }
-                    None => "the directory has not been read yet".to_owned(),
-                };
-                Verdict { ready: state.read.then_some(()).ok_or_else(why), look_at: None }
-            }
-        }
-    }
-
-    pub(super) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
-        match self {
-            Self::Server { state, .. } => state.changed().await,
-            Self::Directory { state } => state.changed().await,
-        }
-    }
-
-    /// Whether nothing was requested on its connection.
-    pub(super) fn is_idle(&self) -> bool {
-        match self {
-            Self::Server { state, .. } => {
-                let state = state.borrow();
-                state.connected && !state.answered && state.unanswered.count == 0
-            }
-            Self::Directory { .. } => false,
-        }
-    }
-
-    /// Reports the source, with the events of all groups.
-    pub(super) fn report(&self, events: &Events) {
-        let now = Instant::now();
-        match self {
-            Self::Server { state, .. } => {
-                let state = state.borrow().clone();
-                telemetry::report_upstream(state.connected, Some(&state), events, now);
-            }
-            Self::Directory { state } => {
-                let (is_read, failing) = (state.borrow().read, state.borrow().failures.len());
-                telemetry::report_upstream(is_read, None, &[], now);
-                telemetry::set(telemetry::DIRECTORY_FAILURES, failing as f64);
-            }
-        }
-    }
 }

@@ -1,0 +1,99 @@
+//! Source of the own group's resources: a control plane, or a directory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::running_group::Events;
+use crate::telemetry;
+use crate::upstream::{DirectoryState, Readiness, Servers, UpstreamState, Verdict};
+
+/// Source of resources, and its state.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    Server { state: watch::Receiver<UpstreamState>, servers: Arc<Servers> },
+    Directory { state: watch::Receiver<DirectoryState> },
+}
+
+impl Origin {
+    /// State of the control plane; `None` for a directory.
+    pub fn state(&self) -> Option<UpstreamState> {
+        match self {
+            Self::Server { state, .. } => Some(state.borrow().clone()),
+            Self::Directory { .. } => None,
+        }
+    }
+
+    /// Whether relays downstream may trust missing answers, and when to look again.
+    pub fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
+        match self {
+            Self::Server { state, .. } => state.borrow().vouches(now),
+            Self::Directory { state } => (state.borrow().read, None),
+        }
+    }
+
+    /// Whether clients should come to a relay with this source.
+    pub fn verdict(&self, readiness: &mut Readiness) -> Verdict {
+        match self {
+            Self::Server { state, servers, .. } => {
+                if servers.have_answered() {
+                    readiness.note_others_answered();
+                }
+                readiness.look(&state.borrow(), Instant::now())
+            }
+            Self::Directory { state } => {
+                let state = state.borrow();
+                let why = || match state.failures.first() {
+                    Some(failure) => {
+                        format!(
+                            "a file of the directory cannot be read: {}: {}",
+                            failure.file, failure.message
+                        )
+                    }
+                    None => "the directory has not been read yet".to_owned(),
+                };
+                Verdict { ready: state.read.then_some(()).ok_or_else(why), look_at: None }
+            }
+        }
+    }
+
+    /// Waits for a change.
+    ///
+    /// # Errors
+    ///
+    /// The task of the source has ended.
+    pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        match self {
+            Self::Server { state, .. } => state.changed().await,
+            Self::Directory { state } => state.changed().await,
+        }
+    }
+
+    /// Whether nothing was requested on its connection.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Self::Server { state, .. } => {
+                let state = state.borrow();
+                state.connected && !state.answered && state.unanswered.count == 0
+            }
+            Self::Directory { .. } => false,
+        }
+    }
+
+    /// Reports the source, with the events of all groups.
+    pub fn report(&self, events: &Events) {
+        let now = Instant::now();
+        match self {
+            Self::Server { state, .. } => {
+                let state = state.borrow().clone();
+                telemetry::report_upstream(state.connected, Some(&state), events, now);
+            }
+            Self::Directory { state } => {
+                let (is_read, failing) = (state.borrow().read, state.borrow().failures.len());
+                telemetry::report_upstream(is_read, None, &[], now);
+                telemetry::set(telemetry::DIRECTORY_FAILURES, failing as f64);
+            }
+        }
+    }
+}
