@@ -8,7 +8,6 @@
 mod catalog;
 mod client_metrics;
 mod log_output;
-mod metric;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +29,6 @@ pub use client_metrics::{
 pub use deltafan_core::LogThrottle;
 pub use log_output::{Lines, LogLevel, log_panics, report_lost_lines, write_log_to};
 use log_output::{lost_lines, panics};
-pub use metric::{Label, Metric, MetricKind, Needs};
 
 /// Installs the recorder; once per process.
 ///

@@ -6,8 +6,7 @@ use std::path::Path;
 use deltafan_core::resource::Kind;
 
 use super::MetricKind;
-use super::catalog::{RESPONSES, all};
-use super::metric::{Label, Metric, Needs};
+use super::catalog::{Label, Metric, Needs, RESPONSES, all};
 
 /// Values that the page lists for a label of a metric: in its row, or in a table, line or list of their own.
 fn explained(page: &str, row: &str, metric: &Metric, label: &Label) -> BTreeSet<String> {
