@@ -11,7 +11,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::nacks::{Nack, Nacks, RejectionLog};
 use crate::cache::Withheld;
-use crate::groups::Groups;
 use crate::identity::Peer;
 use crate::node_group::GroupKey;
 use crate::proto;
@@ -102,12 +101,6 @@ impl RecordState {
         let poll = self.poll_of_type(only).map(|poll| poll.state(withheld));
         self.of_type(only).map(|progress| progress.state(withheld)).chain(poll).min()
     }
-}
-
-/// Changes that clients of these groups were not sent yet.
-pub(super) fn withheld(groups: &Groups) -> Withheld {
-    let groups = groups.all();
-    Withheld::of(groups.iter().map(|group| &**group.cache()))
 }
 
 impl PollRequest {

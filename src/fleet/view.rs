@@ -10,7 +10,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::registry::{Fleet, withheld};
+use super::registry::Fleet;
 use crate::cache::Withheld;
 use crate::descriptors::Descriptors;
 use crate::groups::Groups;
@@ -31,7 +31,8 @@ pub struct View<'v> {
 impl View<'_> {
     /// Changes that clients were not sent yet. Read it after the records of the clients.
     pub(super) fn withheld(&self) -> Withheld {
-        withheld(self.groups)
+        let groups = self.groups.all();
+        Withheld::of(groups.iter().map(|group| &**group.cache()))
     }
 }
 

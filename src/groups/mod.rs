@@ -33,7 +33,7 @@ use crate::proto::Node;
 use crate::snapshot::LiveGroup;
 use crate::subscription::SessionError;
 use crate::upstream::{Counters, Stay, Tuning, sleep_until};
-use running_group::Visitor;
+use running_group::visitor;
 
 /// Client that enters a group.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ impl Groups {
             Placement::Group(place) => place,
         };
         let Some(starter) = &self.starter else { return Ok(self.own()) };
-        let visitor = Visitor::of(self.rules.lends(&place), newcomer.stay, raw)?;
+        let visitor = visitor(self.rules.lends(&place), newcomer.stay, raw)?;
         let (group, number) = {
             let mut table = self.table.lock();
             let make = || starter.start(&place.key, self.rules.node(&place));
@@ -182,16 +182,10 @@ impl Groups {
         std::iter::once(&self.own).chain(table.iter().map(|(_, group, _)| group)).cloned().collect()
     }
 
-    /// All groups with their keys; the own one has none and is first.
-    pub fn named(&self) -> Vec<(Option<GroupKey>, Arc<Group>)> {
-        let table = self.table.lock();
-        let made = table.iter().map(|(key, group, _)| (Some(key.clone()), Arc::clone(group)));
-        std::iter::once((None, Arc::clone(&self.own))).chain(made).collect()
-    }
-
     /// All groups, or the one with this key; an empty key is the own.
     pub fn chosen(&self, only: Option<&str>) -> Vec<(Option<String>, Arc<Group>)> {
-        let all = self.named().into_iter().map(|(key, group)| (key.map(|key| key.to_string()), group));
+        let made = self.made().into_iter().map(|(key, group, _)| (Some(key.to_string()), group));
+        let all = std::iter::once((None, Arc::clone(&self.own))).chain(made);
         all.filter(|(key, _)| only.is_none_or(|only| only == key.as_deref().unwrap_or_default())).collect()
     }
 

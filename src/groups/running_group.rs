@@ -78,24 +78,18 @@ impl Saved {
     }
 }
 
-/// Node of a client of a [`GroupNode::Client`] group, as sent.
-#[derive(Debug)]
-pub(super) struct Visitor(Option<(Bytes, Stay)>);
+/// Node of a client of a [`GroupNode::Client`] group, as sent, with its stay.
+pub(super) type Visitor = Option<(Bytes, Stay)>;
 
-impl Visitor {
-    /// Node of a client, kept only if its group `lends` nodes.
-    pub(super) fn of(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
-        if !lends {
-            return Ok(Self(None));
-        }
-        let raw = raw();
-        if raw.len() <= Representative::MAX_BYTES {
-            return Ok(Self(Some((raw, stay))));
-        }
-        let limit = Representative::MAX_BYTES;
-        let message = format!("`node` is longer than {limit} bytes, and may be lent to its node group");
-        Err(SessionError { code: Code::InvalidArgument, message, denied: None, limit: None })
+/// Node of a client, kept only if its group `lends` nodes.
+pub(super) fn visitor(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> Result<Visitor, SessionError> {
+    let node = lends.then(raw);
+    if node.as_ref().is_none_or(|node| node.len() <= Representative::MAX_BYTES) {
+        return Ok(node.map(|node| (node, stay)));
     }
+    let limit = Representative::MAX_BYTES;
+    let message = format!("`node` is longer than {limit} bytes, and may be lent to its node group");
+    Err(SessionError { code: Code::InvalidArgument, message, denied: None, limit: None })
 }
 
 impl Group {
@@ -128,7 +122,7 @@ impl Group {
         tenant: Option<&Tenant>,
     ) -> Result<Option<u64>, SessionError> {
         let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
-        let lent = representative.zip(visitor.0);
+        let lent = representative.zip(visitor);
         let arrived =
             lent.map(|(representative, (node, stay))| representative.arrive(node, tenant, stay)).transpose();
         arrived.map_err(|full: NodeBudgetError| SessionError {

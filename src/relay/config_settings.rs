@@ -168,19 +168,14 @@ pub fn given(config: &Config) -> NodeParameterRules {
 /// Rules that place clients in node groups. Values are bounded as names are.
 pub fn group_rules(config: &Config) -> GroupRules {
     let rules = config.groups.rules.iter().map(|rule| rule.rule().clone()).collect();
-    GroupRules::new(rules, config.groups.default, node(&config.node), config.downstream.max_name_bytes)
-}
-
-/// The relay's own node.
-pub fn own_node(config: &Config) -> proto::Node {
-    node(&config.node)
+    GroupRules::new(rules, config.groups.default, own_node(config), config.downstream.max_name_bytes)
 }
 
 /// Settings of the relay as a client.
 pub(super) fn upstream(config: &Config) -> Settings {
     let Config { upstream, downstream, .. } = config;
     Settings {
-        node: node(&config.node),
+        node: own_node(config),
         identity: identity(config),
         linger: upstream.unsubscribe_linger,
         max_lingering: upstream.max_lingering_names,
@@ -224,17 +219,17 @@ pub(super) const fn transport(upstream: &config::Upstream) -> Transport {
     }
 }
 
-/// Own node, with its metadata as protobuf.
-fn node(config: &config::Node) -> proto::Node {
-    let text = |text: &String| text.clone();
+/// The relay's own node, with its metadata as protobuf.
+pub fn own_node(config: &Config) -> proto::Node {
+    let config::Node { id, cluster, locality, metadata } = &config.node;
     proto::Node {
-        id: config.id.clone(),
-        cluster: config.cluster.clone(),
-        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
+        id: id.clone(),
+        cluster: cluster.clone(),
+        metadata: proto::structure(metadata).encode_to_vec().into(),
         locality: Some(proto::Locality {
-            region: text(&config.locality.region),
-            zone: text(&config.locality.zone),
-            sub_zone: text(&config.locality.sub_zone),
+            region: locality.region.clone(),
+            zone: locality.zone.clone(),
+            sub_zone: locality.sub_zone.clone(),
         }),
         user_agent_name: subscription::USER_AGENT.to_owned(),
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -271,7 +266,7 @@ mod tests {
         config.cache.encoded_bytes = cache::Limits::default().encoded_bytes;
         same(cache_limits(&config), cache::Limits::default());
         same(base_rules(&config), SessionConfig { given: given(&config), ..SessionConfig::default() });
-        let (node, identity) = (node(&config.node), identity(&config));
+        let (node, identity) = (own_node(&config), identity(&config));
         same(upstream(&config), Settings { node, identity, ..Settings::default() });
         same(transport(&config.upstream), Transport::default());
         let Tuning { settle, settle_max, resource_errors, eds_repush, prefetch_endpoints } = tuning(&config);

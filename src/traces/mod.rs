@@ -147,7 +147,6 @@ fn run(mut follower: Follower, events: &Receiver<Event>, fleet: &Fleet, groups: 
 
 /// Rule of the change's node group; `None` for the relay's own node.
 fn group_of(groups: &Groups, change: &StoredChange) -> Option<String> {
-    let mut named = groups.named().into_iter();
-    let (key, _) = named.find(|(_, group)| group.cache().number() == change.cache)?;
-    key.map(|key| key.rule().to_owned())
+    let mut made = groups.made().into_iter();
+    made.find(|(_, group, _)| group.cache().number() == change.cache).map(|(key, ..)| key.rule().to_owned())
 }
