@@ -312,8 +312,7 @@ impl Starter {
         prepare: impl FnOnce(Client) -> Client,
     ) -> (Arc<Group>, watch::Receiver<UpstreamState>) {
         let (tuning, limits) = *self.tuned.lock();
-        let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
-        writer.set_eds_repush(tuning.eds_repush);
+        let (cache, writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
         let node_id = node.id.as_str().into();
         let mut mux = Mux::new(writer, Settings { node, ..self.settings.clone() });
         mux.tune(tuning);

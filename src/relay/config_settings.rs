@@ -171,19 +171,15 @@ pub fn group_rules(config: &Config) -> GroupRules {
     GroupRules::new(rules, config.groups.default, own_node(config), config.downstream.max_name_bytes)
 }
 
-/// Settings of the relay as a client.
+/// Settings of the relay as a client, without those of [`tuning`].
 pub(super) fn upstream(config: &Config) -> Settings {
-    let Config { upstream, downstream, .. } = config;
+    let upstream = &config.upstream;
     Settings {
         node: own_node(config),
         identity: identity(config),
         linger: upstream.unsubscribe_linger,
         max_lingering: upstream.max_lingering_names,
-        settle: downstream.settle,
-        settle_max: downstream.settle_max,
         request_interval: upstream.request_interval,
-        resource_errors: downstream.resource_errors,
-        prefetch_endpoints: upstream.prefetch_endpoints,
         same_versions: upstream.failover.same_versions,
         locators: upstream.locators,
         ..Settings::default()
