@@ -167,7 +167,6 @@ mod tests {
     async fn a_response_that_is_too_long_is_refused() {
         let type_url = TypeUrl::from(Kind::Cluster);
         let version = "1".repeat(32);
-        // As a tree, and as text.
         for limit in [20, 600] {
             let cache = ResponseCache::new(Descriptors::default(), 1 << 20, limit);
             let found = || {

@@ -287,7 +287,7 @@ pub enum JsonError {
     #[error("resource `{name}` cannot be written as JSON: {error}")]
     Broken { name: Name, error: DescriptorError },
     #[error(
-        "with resource `{name}` the answer takes more than {limit} bytes to write as JSON; raise `downstream.max_unsent_bytes`, split \
+        "with resource `{name}` the answer takes more than {limit} bytes as JSON; raise `downstream.max_unsent_bytes`, split \
          what is asked for, or use gRPC"
     )]
     TooLarge { name: Name, limit: usize },
@@ -390,14 +390,13 @@ impl JsonWriter {
         let made = self.resources.get_with(key, || {
             self.resources_written.fetch_add(1, Ordering::Relaxed);
             let mut json = Vec::with_capacity(2 * any.len());
-            self.descriptors.write_json(any, self.limit, &mut json)?;
+            self.descriptors.write_json(any, &mut json)?;
             json.shrink_to_fit();
             Ok(json.into())
         });
         let name = || resource.name().clone();
         made.map_err(|error| match error {
             DescriptorError::UnknownType(_) => JsonError::UnknownType { name: name(), error },
-            DescriptorError::TooLarge => JsonError::TooLarge { name: name(), limit: self.limit },
             _ => JsonError::Broken { name: name(), error },
         })
     }
