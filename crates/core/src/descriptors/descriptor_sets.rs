@@ -8,6 +8,7 @@
 use std::io::Read as _;
 
 use flate2::read::GzDecoder;
+use indexmap::IndexMap;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, SerializeOptions};
 use prost_types::FileDescriptorProto;
@@ -32,7 +33,6 @@ struct RawSet {
     file: Vec<Vec<u8>>,
 }
 
-#[derive(Clone)]
 struct DescriptorFile {
     bytes: Vec<u8>,
     proto: FileDescriptorProto,
@@ -51,7 +51,6 @@ pub struct SetError {
 pub struct Descriptors {
     /// `None` without additions: the embedded set is unpacked on first use.
     extended: Option<DescriptorPool>,
-    replaced: usize,
 }
 
 impl Descriptors {
@@ -66,36 +65,25 @@ impl Descriptors {
         }
         let embedded = read(&super::shipped())
             .map_err(|reason| SetError { origin: "the embedded set".to_owned(), reason })?;
-        let mut files: BTreeMap<String, (usize, DescriptorFile)> = BTreeMap::new();
-        let mut order: Vec<String> = Vec::new();
-        let mut add = |from: usize, file: DescriptorFile| {
-            let name = file.proto.name().to_owned();
-            let before = files.insert(name.clone(), (from, file));
-            if before.is_none() {
-                order.push(name);
-            }
-            before
-        };
-        embedded.into_iter().for_each(|file| _ = add(0, file));
-        let mut replaced = 0;
+        // In the order of their first occurrence: a file comes after those that it imports.
+        let mut files = IndexMap::<String, (usize, DescriptorFile)>::new();
+        files.extend(embedded.into_iter().map(|file| (file.proto.name().to_owned(), (0, file))));
         for (at, set) in sets.iter().enumerate() {
             let refuse = |reason: String| SetError { origin: set.origin.clone(), reason };
             for file in read(&set.bytes).map_err(refuse)? {
                 let name = file.proto.name().to_owned();
-                match add(at + 1, file.clone()) {
-                    Some((0, before)) => replaced += usize::from(differ(&before.proto, &file.proto)),
-                    Some((other, before)) if other != at + 1 && differ(&before.proto, &file.proto) => {
-                        let other = &sets[other - 1].origin;
-                        return Err(refuse(format!(
-                            "has another {name:?} than {other}; leave one of them out"
-                        )));
-                    }
-                    Some(_) | None => {}
+                if let Some((other, before)) = files.get(&name)
+                    && ![0, at + 1].contains(other)
+                    && differ(&before.proto, &file.proto)
+                {
+                    let other = &sets[other - 1].origin;
+                    return Err(refuse(format!("has another {name:?} than {other}; leave one of them out")));
                 }
+                files.insert(name, (at + 1, file));
             }
         }
         // Only all sets together are complete: they may refer to each other.
-        let file = order.iter().filter_map(|name| Some(files.get(name)?.1.bytes.clone())).collect();
+        let file = files.values().map(|(_, file)| file.bytes.clone()).collect();
         let pool = DescriptorPool::decode(RawSet { file }.encode_to_vec().as_slice()).map_err(|error| {
             let blamed = error.file().and_then(|name| files.get(name)).map_or(0, |(from, _)| *from);
             // A misfit with the embedded set is due to an added set: the last one, if no other is
@@ -103,16 +91,11 @@ impl Descriptors {
             let origin = &sets[blamed.checked_sub(1).unwrap_or(sets.len() - 1)].origin;
             SetError { origin: origin.clone(), reason: format!("does not fit with the others: {error}") }
         })?;
-        Ok(Self { extended: Some(pool), replaced })
+        Ok(Self { extended: Some(pool) })
     }
 
     pub(super) fn pool(&self) -> &DescriptorPool {
         self.extended.as_ref().unwrap_or_else(|| pool())
-    }
-
-    /// Number of embedded files that were replaced.
-    pub const fn replaced(&self) -> usize {
-        self.replaced
     }
 
     /// Whether first use takes no extra time.
