@@ -4,7 +4,7 @@
 //! the descriptors. From the file come only names of known fields, map keys and line numbers.
 
 use std::collections::HashMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Value, json};
@@ -24,30 +24,32 @@ pub(super) enum Step {
     Item(usize),
 }
 
-/// Fault of a value. Example: `tlsCertificate.privateKey (line 7): expected an object (envoy.config.core.v3.DataSource)`.
-#[derive(Debug)]
-pub(super) struct Fault {
-    path: Vec<Step>,
-    line: Option<usize>,
-    reason: String,
-}
-
-impl Fault {
-    /// Finds the first fault of `value`, an invalid `message` at `place` in `text`.
-    pub(super) fn find(
-        message: &MessageDescriptor,
-        value: &Value,
-        text: &str,
-        place: &[Step],
-        options: &DeserializeOptions,
-    ) -> Self {
-        if depth(value) > DEEP {
-            return Self { path: Vec::new(), line: None, reason: "it nests too deep".to_owned() };
+/// First fault of `value`, an invalid `message` at `place` in `text`. Example:
+/// `tlsCertificate.privateKey (line 7): expected an object (envoy.config.core.v3.DataSource)`.
+pub(super) fn first_fault(
+    message: &MessageDescriptor,
+    value: &Value,
+    text: &str,
+    place: &[Step],
+    options: &DeserializeOptions,
+) -> String {
+    if depth(value) > DEEP {
+        return "it nests too deep".to_owned();
+    }
+    let mut search = Search { options, path: Vec::new() };
+    let reason = search.message(message, value).unwrap_or_else(|| format!("expected {}", form(message)));
+    let mut shown = String::new();
+    for step in &search.path {
+        match step {
+            Step::Key(key) => shown = if shown.is_empty() { key.clone() } else { format!("{shown}.{key}") },
+            Step::Item(index) => _ = write!(shown, "[{index}]"),
+            Step::Unknown(_) => {}
         }
-        let mut search = Search { options, path: Vec::new() };
-        let reason = search.message(message, value).unwrap_or_else(|| format!("expected {}", form(message)));
-        let line = line_of(text, &[place, &search.path].concat());
-        Self { path: search.path, line, reason }
+    }
+    match line_of(text, &[place, &search.path].concat()) {
+        Some(line) if shown.is_empty() => format!("line {line}: {reason}"),
+        Some(line) => format!("{shown} (line {line}): {reason}"),
+        None => reason,
     }
 }
 
@@ -62,26 +64,6 @@ fn depth(value: &Value) -> usize {
         _ => return 0,
     };
     1 + deepest.unwrap_or(0)
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, step) in self.path.iter().enumerate() {
-            match step {
-                Step::Key(key) => write!(f, "{}{key}", if at == 0 { "" } else { "." })?,
-                Step::Item(index) => write!(f, "[{index}]")?,
-                Step::Unknown(_) => {}
-            }
-        }
-        let has_path = self.path.iter().any(|step| !matches!(step, Step::Unknown(_)));
-        match self.line {
-            Some(line) if has_path => write!(f, " (line {line}): ")?,
-            Some(line) => write!(f, "line {line}: ")?,
-            None if has_path => write!(f, ": ")?,
-            None => {}
-        }
-        f.write_str(&self.reason)
-    }
 }
 
 /// Search for the first fault. Its functions return the fault and leave `path` at it, or return `None` and
@@ -252,72 +234,60 @@ fn words(kind: &Kind) -> String {
     words.to_owned()
 }
 
-/// Open YAML collection.
-struct Open {
-    /// Steps to its items, if it is on the path.
-    depth: Option<usize>,
-    next: Next,
-}
-
-enum Next {
-    Key,
-    /// Whether the path leads through it.
-    Value(bool),
-    Item(usize),
-}
-
 /// Line of the value at the end of a path, or of the last step in the text. JSON is read as YAML.
 fn line_of(text: &str, path: &[Step]) -> Option<usize> {
     let options = granit_parser::options! { emit_comments: false, emit_unresolved_aliases: true };
-    let (mut open, mut line): (Vec<Open>, _) = (Vec::new(), None);
-    for event in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = event.ok()?;
-        let next = match &event {
-            Event::SequenceStart(..) => Some(Next::Item(0)),
-            Event::MappingStart(..) => Some(Next::Key),
-            Event::Scalar(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => None,
-            Event::SequenceEnd | Event::MappingEnd => {
-                open.pop();
-                continue;
-            }
-            _ => continue,
-        };
-        let scalar = if let Event::Scalar(text, ..) = &event { Some(text.as_ref()) } else { None };
-        let depth = take(open.last_mut(), scalar, path);
-        if depth.is_some() {
-            line = Some(span.start.line());
-            if depth == Some(path.len()) {
-                break;
-            }
-        }
-        open.extend(next.map(|next| Open { depth, next }));
+    let events = Parser::new_from_str_with_options(text, options).map_while(Result::ok);
+    let mut nodes = events.map(|(event, span)| (event, span.start.line()));
+    let is_first =
+        |(event, _): &(Event<'_>, _)| !matches!(event, Event::StreamStart | Event::DocumentStart(..));
+    let (mut node, mut line) = nodes.find(is_first)?;
+    for step in path {
+        let Some((below, at)) = child(&node, step, &mut nodes) else { break };
+        (node, line) = (below, at);
     }
-    line
+    Some(line)
 }
 
-/// Number of steps to the next node of a collection, `scalar` if it is one; `None` beside the path. A key
-/// counts like its value.
-fn take(open: Option<&mut Open>, scalar: Option<&str>, path: &[Step]) -> Option<usize> {
-    let Some(Open { depth, next }) = open else { return Some(0) };
-    let step = depth.and_then(|depth| path.get(depth));
-    let leads = match next {
-        Next::Key => {
-            let is_it = |step: &Step| matches!(step, Step::Key(key) | Step::Unknown(key) if Some(key.as_str()) == scalar);
-            let leads = step.is_some_and(is_it);
-            *next = Next::Value(leads);
-            leads
+/// Node below a started one, with the line of its key or its own.
+fn child<'t>(
+    parent: &Event<'t>,
+    step: &Step,
+    nodes: &mut impl Iterator<Item = (Event<'t>, usize)>,
+) -> Option<(Event<'t>, usize)> {
+    match (parent, step) {
+        (Event::MappingStart(..), Step::Key(name) | Step::Unknown(name)) => loop {
+            let (key, line) = nodes.next().filter(|(event, _)| !matches!(event, Event::MappingEnd))?;
+            skip(&key, nodes);
+            let (value, _) = nodes.next()?;
+            if matches!(&key, Event::Scalar(text, ..) if text == name) {
+                return Some((value, line));
+            }
+            skip(&value, nodes);
+        },
+        (Event::SequenceStart(..), Step::Item(at)) => {
+            for _ in 0..*at {
+                skip(&nodes.next()?.0, nodes);
+            }
+            nodes.next()
         }
-        Next::Value(leads) => {
-            let leads = *leads;
-            *next = Next::Key;
-            leads
-        }
-        Next::Item(at) => {
-            *at += 1;
-            step == Some(&Step::Item(*at - 1))
-        }
+        _ => None,
+    }
+}
+
+/// Skips the rest of a node that begins with this event.
+fn skip<'t>(first: &Event<'t>, nodes: &mut impl Iterator<Item = (Event<'t>, usize)>) {
+    let change = |event: &Event<'_>| match event {
+        Event::SequenceStart(..) | Event::MappingStart(..) => 1,
+        Event::SequenceEnd | Event::MappingEnd => -1,
+        _ => 0,
     };
-    depth.filter(|_| leads).map(|depth| depth + 1)
+    let mut depth = change(first);
+    while depth > 0
+        && let Some((event, _)) = nodes.next()
+    {
+        depth += change(&event);
+    }
 }
 
 /// Known word that an unknown one may be a slip of.

@@ -16,7 +16,7 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-use super::document_fault::{Fault, Step};
+use super::document_fault::{Step, first_fault};
 use super::{ANY, DescriptorError, MAX_DEPTH, any_type_url, message, unpack_any};
 use crate::resource::wire::put_bytes;
 
@@ -250,11 +250,11 @@ fn parse(
     text: &str,
     place: &[Step],
     options: &DeserializeOptions,
-) -> Result<Result<DynamicMessage, Fault>, DescriptorError> {
+) -> Result<Result<DynamicMessage, String>, DescriptorError> {
     let descriptor = message(type_name)?;
     let parsed = DynamicMessage::deserialize_with_options(descriptor.clone(), value, options);
     // The error quotes values, and has no place.
-    Ok(parsed.map_err(|_| Fault::find(&descriptor, value, text, place, options)))
+    Ok(parsed.map_err(|_| first_fault(&descriptor, value, text, place, options)))
 }
 
 struct Outline {
