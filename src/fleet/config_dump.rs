@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::{Instant, UNIX_EPOCH};
 
 use prost::Message as _;
 use regex::{Regex, escape};
@@ -20,9 +19,10 @@ use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{
-    ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
-    GenericXdsConfig, Node, NodeMatcher, Timestamp, UpdateFailureState,
+    ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, Node, NodeMatcher,
+    UpdateFailureState,
 };
+use crate::proto::{ClientResourceStatus, ConfigStatus};
 use crate::resource::{Kind, Name, Parameters, Resource, whole_match};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 use crate::terminal::printable_json;
@@ -191,15 +191,6 @@ const RESPONSE_TOO_LARGE: LookError = LookError::TooLarge(
     "the response would be larger than 64 MiB; name clients in `node_matchers`, or set `exclude_resource_contents`",
 );
 
-fn timestamp(clock: WallClock, at: Instant) -> Timestamp {
-    let since = clock.at(at).duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Both fit until the year 292,277,026,596.
-    Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
-    }
-}
-
 impl View<'_> {
     /// Response to an encoded request. Lowers the priority of its thread.
     ///
@@ -268,9 +259,9 @@ fn config(status: ConfigStatus, client: ClientResourceStatus) -> GenericXdsConfi
 /// A held poll: one version of everything it asks for.
 fn poll_config(poll: &PollRequest, kept: &Withheld) -> GenericXdsConfig {
     let config = match poll.state(kept) {
-        ClientState::Synced => config(ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
-        ClientState::HeldBack => config(HELD_BACK, ClientResourceStatus::ClientAcked),
-        _ => config(ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+        ClientState::Synced => config(ConfigStatus::Synced, ClientResourceStatus::Acked),
+        ClientState::HeldBack => config(HELD_BACK, ClientResourceStatus::Acked),
+        _ => config(ConfigStatus::NotSent, ClientResourceStatus::Requested),
     };
     let (type_url, version_info) = (poll.type_url().as_str().to_owned(), poll.version.to_string());
     GenericXdsConfig { type_url, version_info, ..config }
@@ -294,8 +285,8 @@ fn add_resources(
             None => of_missing(progress, kept, &snapshot, name, seen),
         };
         let is_held = || kept.holds(audience.of(), &snapshot, audience.subscription(), name);
-        if config.config_status() == ConfigStatus::Synced && is_held() {
-            config.set_config_status(HELD_BACK);
+        if config.config_status == ConfigStatus::Synced as i32 && is_held() {
+            config.config_status = HELD_BACK.into();
         }
         config.type_url = progress.type_url().as_str().to_owned();
         config.name = name.to_string();
@@ -328,25 +319,25 @@ fn of_present(
     name: &Name,
     clock: WallClock,
 ) -> GenericXdsConfig {
-    let last = |of: Option<&Delivery>| of.map(|of| timestamp(clock, of.at));
+    let last = |of: Option<&Delivery>| of.map(|of| clock.at(of.at).into());
     match progress.resource_state(audience, snapshot, name) {
-        ResourceState::Unknown => config(ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown),
-        ResourceState::NotSent => config(ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+        ResourceState::Unknown => config(ConfigStatus::Unknown, ClientResourceStatus::Unknown),
+        ResourceState::NotSent => config(ConfigStatus::NotSent, ClientResourceStatus::Requested),
         ResourceState::Synced => GenericXdsConfig {
             last_updated: last(progress.newest_acked().as_ref()),
-            ..config(ConfigStatus::Synced, ClientResourceStatus::ClientAcked)
+            ..config(ConfigStatus::Synced, ClientResourceStatus::Acked)
         },
         ResourceState::Stale => GenericXdsConfig {
             last_updated: last(progress.newest_sent()),
-            ..config(ConfigStatus::Stale, ClientResourceStatus::ClientRequested)
+            ..config(ConfigStatus::Stale, ClientResourceStatus::Requested)
         },
         ResourceState::Rejected(rejection) => GenericXdsConfig {
             error_state: Some(UpdateFailureState {
-                last_update_attempt: Some(timestamp(clock, rejection.delivery.at)),
+                last_update_attempt: Some(clock.at(rejection.delivery.at).into()),
                 details: rejection.text.to_string(),
                 version_info: rejection.delivery.version.to_string(),
             }),
-            ..config(ConfigStatus::Error, ClientResourceStatus::ClientNacked)
+            ..config(ConfigStatus::Error, ClientResourceStatus::Nacked)
         },
     }
 }
@@ -361,14 +352,12 @@ fn of_missing(
 ) -> GenericXdsConfig {
     let is_told = matches!(progress.state(kept), ClientState::Synced | ClientState::HeldBack);
     let config = match seen {
-        VisibleState::Absent if is_told => {
-            config(ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist)
-        }
-        VisibleState::Absent => config(ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
+        VisibleState::Absent if is_told => config(ConfigStatus::Synced, ClientResourceStatus::DoesNotExist),
+        VisibleState::Absent => config(ConfigStatus::Unknown, ClientResourceStatus::DoesNotExist),
         VisibleState::Failed | VisibleState::Unresolved(_) => {
-            config(ConfigStatus::NotSent, ClientResourceStatus::ClientReceivedError)
+            config(ConfigStatus::NotSent, ClientResourceStatus::ReceivedError)
         }
-        _ => config(ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
+        _ => config(ConfigStatus::NotSent, ClientResourceStatus::Requested),
     };
     let error = snapshot.get(name.as_str()).and_then(|entry| entry.failure());
     GenericXdsConfig { error_state: error.and_then(|error| failure(error.message())), ..config }

@@ -4,9 +4,10 @@ use deltafan::descriptors;
 use deltafan::grpc::BytesCodec;
 use deltafan::proto::status::string_matcher::MatchPattern;
 use deltafan::proto::status::{
-    ClientConfig, ClientResourceStatus as Client, ClientStatusRequest, ClientStatusResponse,
-    ConfigStatus as Config, GenericXdsConfig, NodeMatcher, RegexMatcher, StringMatcher,
+    ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, NodeMatcher, RegexMatcher,
+    StringMatcher,
 };
+use deltafan::proto::{ClientResourceStatus as Client, ConfigStatus as Config};
 use deltafan_test_support::client::{Stream, message_bytes};
 use http::uri::PathAndQuery;
 use prost_reflect::DynamicMessage;
@@ -41,7 +42,9 @@ fn only(node: &str) -> ClientStatusRequest {
 
 /// Names of resources with their status, as the relay and as the client have it.
 fn statuses(of: &ClientConfig) -> Vec<(&str, Config, Client)> {
-    let status = |one: &GenericXdsConfig| (one.config_status(), one.client_status());
+    let status = |one: &GenericXdsConfig| {
+        (one.config_status.try_into().unwrap(), one.client_status.try_into().unwrap())
+    };
     of.generic_xds_configs.iter().map(|one| (one.name.as_str(), status(one).0, status(one).1)).collect()
 }
 
@@ -64,9 +67,9 @@ async fn wait_for_statuses(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_resource_has_the_status_that_its_client_brought_about() {
-    let synced = |name| (name, Config::Synced, Client::ClientAcked);
-    let stale = |name| (name, Config::Stale, Client::ClientRequested);
-    let not_sent = |name| (name, Config::NotSent, Client::ClientRequested);
+    let synced = |name| (name, Config::Synced, Client::Acked);
+    let stale = |name| (name, Config::Stale, Client::Requested);
+    let not_sent = |name| (name, Config::NotSent, Client::Requested);
     let (relay, _origin, mut upstream) = relay_and_origin("  ack_timeout: 1h\n  unacked_timeout: 2h\n").await;
     let (channel, status) = (connect(&relay.uri()).await, admin(&relay).await);
     assert_eq!(fetch(&status, ClientStatusRequest::default()).await.unwrap(), []);
@@ -79,10 +82,10 @@ async fn each_resource_has_the_status_that_its_client_brought_about() {
     upstream.send(&DeltaDiscoveryResponse { removed_resources, ..answer });
     upstream.expect_ack("17").await;
     let told = client.response().await;
-    let absent = ("gone", Config::Unknown, Client::ClientDoesNotExist);
+    let absent = ("gone", Config::Unknown, Client::DoesNotExist);
     wait_for_statuses(&status, "envoy", &[stale("a"), stale("b"), absent]).await;
     client.ack(&told).await;
-    let absent = ("gone", Config::Synced, Client::ClientDoesNotExist);
+    let absent = ("gone", Config::Synced, Client::DoesNotExist);
     let config = wait_for_statuses(&status, "envoy", &[synced("a"), synced("b"), absent]).await;
     let node = config.node.clone().unwrap();
     assert_eq!((node.id.as_str(), node.cluster.as_str()), ("envoy", "test"));
@@ -98,11 +101,11 @@ async fn each_resource_has_the_status_that_its_client_brought_about() {
     upstream.deliver(&clusters_at("18", &["b"])).await;
     let told = client.response().await;
     upstream.deliver(&clusters_at("19", &["a"])).await;
-    let absent = ("gone", Config::Unknown, Client::ClientDoesNotExist);
+    let absent = ("gone", Config::Unknown, Client::DoesNotExist);
     wait_for_statuses(&status, "envoy", &[not_sent("a"), stale("b"), absent]).await;
     client.nack(&told).await;
     client.take().await;
-    let rejected = ("b", Config::Error, Client::ClientNacked);
+    let rejected = ("b", Config::Error, Client::Nacked);
     let config = wait_for_statuses(&status, "envoy", &[synced("a"), rejected, absent]).await;
     let error = config.generic_xds_configs[1].error_state.clone().unwrap();
     assert_eq!((error.details.as_str(), error.version_info.as_str()), ("rejected by the test", "18"));
@@ -110,7 +113,7 @@ async fn each_resource_has_the_status_that_its_client_brought_about() {
 
     upstream.deliver(&clusters_at("20", &["b"])).await;
     client.take().await;
-    let absent = ("gone", Config::Synced, Client::ClientDoesNotExist);
+    let absent = ("gone", Config::Synced, Client::DoesNotExist);
     wait_for_statuses(&status, "envoy", &[synced("a"), synced("b"), absent]).await;
 }
 
@@ -140,7 +143,7 @@ async fn a_client_of_several_streams_is_one_and_matchers_choose_among_clients() 
     let held = poll.poll("clusters", &format!("{{{asked}}}")).version();
     poll.request("POST /v3/discovery:clusters", "", &format!("{{{asked}, \"version_info\": \"{held}\"}}"));
 
-    let synced = |name| (name, Config::Synced, Client::ClientAcked);
+    let synced = |name| (name, Config::Synced, Client::Acked);
     let config = wait_for_statuses(&status, "envoy-1", &[synced("a"), synced("key")]).await;
     let [cluster, secret] = &config.generic_xds_configs[..] else { panic!("{config:?}") };
     assert!(!cluster.xds_config.is_empty());
@@ -195,7 +198,7 @@ async fn keys_inside_other_resources_are_hidden() {
         let resources = vec![resource(type_url, name, "1", body)];
         upstream.answer(&DeltaDiscoveryResponse { resources, ..response(type_url, name) }).await;
     }
-    let stale = |name| (name, Config::Stale, Client::ClientRequested);
+    let stale = |name| (name, Config::Stale, Client::Requested);
     let config = wait_for_statuses(&status, "envoy", &[stale("a"), stale("thing")]).await;
     let bytes = config.encode_to_vec();
     assert!(!bytes.windows(7).any(|part| part == b"PRIVATE"), "{}", String::from_utf8_lossy(&bytes));

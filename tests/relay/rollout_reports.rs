@@ -1,6 +1,7 @@
 //! Reports of the binary while a change is held, and after a mass removal: CLI, page's JSON, CSDS and metrics agree.
 
-use deltafan::proto::status::{ClientResourceStatus, ClientStatusRequest, ConfigStatus};
+use deltafan::proto::status::ClientStatusRequest;
+use deltafan::proto::{ClientResourceStatus, ConfigStatus};
 
 use super::admin_commands::ask;
 use super::client_status::{admin, fetch};
@@ -51,8 +52,12 @@ async fn while_a_change_is_held_every_report_says_who_runs_what() {
     assert_eq!((&row["version"], &row["newest"], &row["clients"]), (&json!("1"), &json!("2"), &json!(3)));
     let shown = fetch(&admin(&relay).await, ClientStatusRequest::default()).await.unwrap();
     for config in shown.iter().flat_map(|client| &client.generic_xds_configs) {
-        let statuses = (config.config_status(), config.client_status());
-        assert_eq!(statuses, (ConfigStatus::NotSent, ClientResourceStatus::ClientAcked), "{config:?}");
+        let statuses = (config.config_status, config.client_status);
+        assert_eq!(
+            statuses,
+            (ConfigStatus::NotSent.into(), ClientResourceStatus::Acked.into()),
+            "{config:?}"
+        );
     }
     assert_eq!(shown.len(), 3);
     let ran = ask(&relay, &["resources"]).await;

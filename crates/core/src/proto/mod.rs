@@ -14,6 +14,29 @@ pub mod status;
 
 pub use discovery::*;
 
+/// `envoy.service.status.v3.ConfigStatus`. Generated code would have its names too, which nobody uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ConfigStatus {
+    Unknown = 0,
+    Synced = 1,
+    NotSent = 2,
+    Stale = 3,
+    Error = 4,
+}
+
+/// `envoy.admin.v3.ClientResourceStatus`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ClientResourceStatus {
+    Unknown = 0,
+    Requested = 1,
+    DoesNotExist = 2,
+    Acked = 3,
+    Nacked = 4,
+    ReceivedError = 5,
+}
+
 /// An object as a `google.protobuf.Struct`.
 pub fn structure(object: &serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
     prost_types::Struct { fields: object.iter().map(|(key, json)| (key.clone(), value(json))).collect() }

@@ -71,7 +71,8 @@ pub struct Node {
     #[prost(string, tag = "6")]
     pub user_agent_name: ::prost::alloc::string::String,
 }
-/// envoy.service.status.v3.ClientConfig.GenericXdsConfig; the configuration is the encoding of a google.protobuf.Any.
+/// envoy.service.status.v3.ClientConfig.GenericXdsConfig; the configuration is the encoding of a google.protobuf.Any, the two
+/// statuses are a ConfigStatus and a ClientResourceStatus.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GenericXdsConfig {
     #[prost(string, tag = "1")]
@@ -83,10 +84,10 @@ pub struct GenericXdsConfig {
     #[prost(bytes = "bytes", tag = "4")]
     pub xds_config: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "5")]
-    pub last_updated: ::core::option::Option<Timestamp>,
-    #[prost(enumeration = "ConfigStatus", tag = "6")]
+    pub last_updated: ::core::option::Option<::prost_types::Timestamp>,
+    #[prost(int32, tag = "6")]
     pub config_status: i32,
-    #[prost(enumeration = "ClientResourceStatus", tag = "7")]
+    #[prost(int32, tag = "7")]
     pub client_status: i32,
     #[prost(message, optional, tag = "8")]
     pub error_state: ::core::option::Option<UpdateFailureState>,
@@ -95,92 +96,9 @@ pub struct GenericXdsConfig {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UpdateFailureState {
     #[prost(message, optional, tag = "2")]
-    pub last_update_attempt: ::core::option::Option<Timestamp>,
+    pub last_update_attempt: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(string, tag = "3")]
     pub details: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub version_info: ::prost::alloc::string::String,
-}
-/// google.protobuf.Timestamp
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Timestamp {
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
-    #[prost(int32, tag = "2")]
-    pub nanos: i32,
-}
-/// envoy.service.status.v3.ConfigStatus
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum ConfigStatus {
-    Unknown = 0,
-    Synced = 1,
-    NotSent = 2,
-    Stale = 3,
-    Error = 4,
-}
-impl ConfigStatus {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unknown => "UNKNOWN",
-            Self::Synced => "SYNCED",
-            Self::NotSent => "NOT_SENT",
-            Self::Stale => "STALE",
-            Self::Error => "ERROR",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "UNKNOWN" => Some(Self::Unknown),
-            "SYNCED" => Some(Self::Synced),
-            "NOT_SENT" => Some(Self::NotSent),
-            "STALE" => Some(Self::Stale),
-            "ERROR" => Some(Self::Error),
-            _ => None,
-        }
-    }
-}
-/// envoy.admin.v3.ClientResourceStatus
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum ClientResourceStatus {
-    ClientUnknown = 0,
-    ClientRequested = 1,
-    ClientDoesNotExist = 2,
-    ClientAcked = 3,
-    ClientNacked = 4,
-    ClientReceivedError = 5,
-}
-impl ClientResourceStatus {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::ClientUnknown => "CLIENT_UNKNOWN",
-            Self::ClientRequested => "CLIENT_REQUESTED",
-            Self::ClientDoesNotExist => "CLIENT_DOES_NOT_EXIST",
-            Self::ClientAcked => "CLIENT_ACKED",
-            Self::ClientNacked => "CLIENT_NACKED",
-            Self::ClientReceivedError => "CLIENT_RECEIVED_ERROR",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "CLIENT_UNKNOWN" => Some(Self::ClientUnknown),
-            "CLIENT_REQUESTED" => Some(Self::ClientRequested),
-            "CLIENT_DOES_NOT_EXIST" => Some(Self::ClientDoesNotExist),
-            "CLIENT_ACKED" => Some(Self::ClientAcked),
-            "CLIENT_NACKED" => Some(Self::ClientNacked),
-            "CLIENT_RECEIVED_ERROR" => Some(Self::ClientReceivedError),
-            _ => None,
-        }
-    }
 }
