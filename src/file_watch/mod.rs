@@ -8,9 +8,7 @@
 //! - Writes to other files in these folders wake the watcher a bounded number of times, and its user never.
 //! - Every step on the way to a file is watched, links included.
 
-#[cfg(target_os = "linux")]
 mod watch;
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
 mod watched_paths;
 
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
@@ -151,36 +149,5 @@ impl FileFollower {
     }
 }
 
-/// Without inotify, users find changes by polling.
-#[cfg(not(target_os = "linux"))]
-mod watch {
-    use std::io;
-    use std::os::fd::BorrowedFd;
-
-    use super::WatchedPaths;
-
-    #[derive(Debug)]
-    pub(super) enum Watch {}
-
-    impl Watch {
-        pub(super) fn start() -> io::Result<Self> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        pub(super) fn fd(&self) -> BorrowedFd<'_> {
-            match *self {}
-        }
-
-        pub(super) fn renew(&mut self, _: WatchedPaths) -> io::Result<bool> {
-            match *self {}
-        }
-
-        pub(super) fn has_changes(&mut self) -> bool {
-            match *self {}
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests;

@@ -308,10 +308,7 @@ fn probe_peer(socket: &TcpStream) {
     let socket = socket2::SockRef::from(socket);
     let probes = socket2::TcpKeepalive::new().with_time(SILENCE).with_interval(EVERY);
     _ = socket.set_tcp_keepalive(&probes);
-    #[cfg(target_os = "linux")]
-    {
-        _ = socket.set_tcp_user_timeout(Some(SILENCE));
-    }
+    _ = socket.set_tcp_user_timeout(Some(SILENCE));
 }
 
 /// Connection to a server, with TLS or without.
