@@ -60,8 +60,8 @@ impl Certificate {
     }
 }
 
-/// SPIFFE-ID, section 2.
-fn is_spiffe_id(text: &str) -> bool {
+/// Whether a text is a SPIFFE ID (SPIFFE-ID, section 2).
+pub fn is_spiffe_id(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("spiffe://").filter(|_| text.len() <= MAX_SPIFFE_ID) else {
         return false;
     };

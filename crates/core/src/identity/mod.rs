@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+pub use certificate::is_spiffe_id;
+
 use crate::resource::Pattern;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

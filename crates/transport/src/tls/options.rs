@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use deltafan_core::identity::is_spiffe_id;
 use rustls::pki_types::ServerName;
 
 use crate::terminal::quoted;
@@ -43,15 +44,12 @@ impl FromStr for ServerIdentity {
         let refuse = |what: &str| {
             Err(format!("{} {what}; write a name, an address or spiffe://TRUST_DOMAIN/PATH", quoted(text)))
         };
-        if let Some(id) = text.strip_prefix("spiffe://") {
-            let (domain, path) = id.split_once('/').unwrap_or((id, ""));
-            let of_domain =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._".contains(&byte);
-            let of_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
-            if domain.is_empty() || !domain.bytes().all(of_domain) || !path.bytes().all(of_path) {
-                return refuse("is no SPIFFE ID");
-            }
-            return Ok(Self::Spiffe(text.to_owned()));
+        if text.starts_with("spiffe://") {
+            return if is_spiffe_id(text) {
+                Ok(Self::Spiffe(text.to_owned()))
+            } else {
+                refuse("is no SPIFFE ID")
+            };
         }
         match ServerName::try_from(text) {
             Ok(name) => Ok(Self::Name(name.to_owned())),
