@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use crate::config::{self, Config, Source};
+use crate::config::{self, Config, ListenerTls, Source};
 use crate::descriptors::{DescriptorSet, Descriptors};
 use crate::tls::client::{ClientFiles, ServerNameError};
 use crate::tls::files::{Files, LoadError};
-use crate::tls::server::ServerFiles;
 
 /// Key of a control plane's TLS files, in messages and metrics. A single one has no number.
 pub(super) fn upstream_tls_key(at: usize, is_choice: bool) -> String {
@@ -72,13 +71,6 @@ pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles
 }
 
 /// TLS files of a listener, with their key.
-pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
-    let tls = listener.tls.as_ref()?;
-    let files = ServerFiles {
-        certificate: tls.cert_file.clone(),
-        key: tls.key_file.clone(),
-        client_authorities: tls.client_ca_file.clone(),
-        revoked: tls.crl_file.clone(),
-    };
-    Some((format!("downstream.listeners[{at}].tls"), files))
+pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ListenerTls)> {
+    Some((format!("downstream.listeners[{at}].tls"), listener.tls.clone()?))
 }

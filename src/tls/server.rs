@@ -20,6 +20,8 @@ use rustls::{
 };
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certificate};
 
+use crate::config::ListenerTls;
+
 use super::files::{Fact, Files, LoadError, Loaded, authorities, fact};
 
 /// Listener's side of TLS, made of one state of its files.
@@ -74,20 +76,10 @@ impl ServerTls {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct ServerFiles {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// Authorities of client certificates. Without, clients show none.
-    pub client_authorities: Option<PathBuf>,
-    /// Their revocation lists.
-    pub revoked: Option<PathBuf>,
-}
-
-impl ServerFiles {
+impl ListenerTls {
     pub fn paths(&self) -> Vec<PathBuf> {
-        let always = [&self.certificate, &self.key].into_iter();
-        always.chain(&self.client_authorities).chain(&self.revoked).cloned().collect()
+        let always = [&self.cert_file, &self.key_file].into_iter();
+        always.chain(&self.client_ca_file).chain(&self.crl_file).cloned().collect()
     }
 
     /// Makes a server side of the files.
@@ -102,11 +94,11 @@ impl ServerFiles {
         let versions = [&version::TLS13, &version::TLS12];
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions)
-            .map_err(|error| LoadError::unusable(&self.certificate, error))?;
-        let (builder, clients) = match &self.client_authorities {
+            .map_err(|error| LoadError::unusable(&self.cert_file, error))?;
+        let (builder, clients) = match &self.client_ca_file {
             Some(path) => {
                 let verifier = self.verifier(path, files, provider, &mut facts, &mut warning)?;
-                let digest = files.digest_of(&[Some(path), self.revoked.as_ref()]);
+                let digest = files.digest_of(&[Some(path), self.crl_file.as_ref()]);
                 let clients = Clients { verifier: Arc::clone(&verifier), digest };
                 (builder.with_client_cert_verifier(verifier), Some(clients))
             }
@@ -126,20 +118,20 @@ impl ServerFiles {
         provider: &CryptoProvider,
         facts: &mut Vec<Fact>,
     ) -> Result<CertifiedKey, LoadError> {
-        let path = &self.certificate;
+        let path = &self.cert_file;
         let chain = files.certificates(path)?;
         facts.push(fact("cert", &chain, path)?);
-        let key = provider
-            .key_provider
-            .load_private_key(files.private_key(&self.key)?)
-            .map_err(|_| LoadError::unusable(&self.key, "it holds a key of a kind that cannot be used"))?;
+        let key =
+            provider.key_provider.load_private_key(files.private_key(&self.key_file)?).map_err(|_| {
+                LoadError::unusable(&self.key_file, "it holds a key of a kind that cannot be used")
+            })?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             // This kind of key does not reveal its public half.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
             Err(Error::InconsistentKeys(_)) => {
                 let reason = format!("it is not the key of the first certificate in {}", path.display());
-                Err(LoadError::unusable(&self.key, reason))
+                Err(LoadError::unusable(&self.key_file, reason))
             }
             Err(error) => Err(LoadError::unusable(path, error)),
         }
@@ -160,7 +152,7 @@ impl ServerFiles {
     ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
         let (roots, authorities) = authorities(files, path, "client_ca", facts)?;
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        if let Some(revoked) = &self.revoked {
+        if let Some(revoked) = &self.crl_file {
             let lists = files.revocation_lists(revoked)?;
             facts.extend(fact_of_lists(&lists, revoked)?);
             if !lists.iter().any(|list| is_by_one_of(list, &authorities)) {
@@ -171,7 +163,7 @@ impl ServerFiles {
             }
             builder = builder.with_crls(lists).allow_unknown_revocation_status();
         }
-        let lists = self.revoked.as_deref().unwrap_or(path);
+        let lists = self.crl_file.as_deref().unwrap_or(path);
         let verifier = builder.build().map_err(|error| LoadError::unusable(lists, error))?;
         Ok(Arc::new(ShortChains(verifier)))
     }
