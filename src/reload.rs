@@ -57,9 +57,7 @@ pub fn load_without_files(
     path: &Path,
     unknown_keys: UnknownKeys,
 ) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
-    let (config, ignored) = Config::parse_file(&Config::read(path)?, path, unknown_keys)?;
-    relay::check_tls_without_files(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
-    Ok((config, ignored))
+    Ok(Config::parse_file(&Config::read(path)?, path, unknown_keys)?)
 }
 
 fn parse(

@@ -30,7 +30,7 @@ pub use self::config_settings::rollout_settings;
 use self::config_settings::{cache_limits, policy, tuning};
 pub use self::config_settings::{given, group_rules, own_node};
 use self::named_files::tls_of;
-pub use self::named_files::{check_tls, check_tls_without_files, load_descriptors};
+pub use self::named_files::{check_tls, load_descriptors};
 use crate::admin::{Admin, LoadedConfig, Ready, RelayStatus};
 use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{

@@ -51,20 +51,6 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks all `tls` sections without their files.
-///
-/// # Errors
-///
-/// First server whose name cannot be verified, with its key.
-pub fn check_tls_without_files(config: &Config) -> anyhow::Result<()> {
-    let Source::Servers(servers) = &config.upstream.source else { return Ok(()) };
-    let is_choice = servers.len() > 1;
-    for (at, server) in servers.iter().enumerate() {
-        tls_upstream(server).with_context(|| upstream_tls_key(at, is_choice))?;
-    }
-    Ok(())
-}
-
 pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
     server.uri.is_tls().then(files).transpose()
