@@ -11,13 +11,14 @@
 mod watch;
 mod watched_paths;
 
+use std::fs::Metadata;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-pub use deltafan_transport::tls::files::{Fingerprint, fingerprint};
 pub use watched_paths::WatchedPaths;
 
 use watch::Watch;
@@ -47,6 +48,15 @@ impl Debounce {
     fn due(self, (first, last): (Instant, Instant)) -> Instant {
         (last + self.quiet).min(first + self.longest)
     }
+}
+
+/// Differs if a file was replaced or written, unless that was within one tick of the filesystem's clock.
+pub type Fingerprint = [i64; 7];
+
+pub fn fingerprint(of: &Metadata) -> Fingerprint {
+    let file = [of.dev(), of.ino(), of.size()].map(|number| number as i64);
+    let [device, inode, size] = file;
+    [device, inode, size, of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]
 }
 
 /// Watch of a [`FileFollower`].

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::config::{self, Config, ListenerTls, Source};
 use crate::descriptors::{DescriptorSet, Descriptors};
 use crate::tls::client::{ClientFiles, ServerNameError};
-use crate::tls::files::{Files, LoadError};
+use crate::tls::files::Files;
 
 /// Key of a control plane's TLS files, in messages and metrics. A single one has no number.
 pub(super) fn upstream_tls_key(at: usize, is_choice: bool) -> String {
@@ -45,7 +45,7 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     }
     for (at, listener) in config.downstream.listeners.iter().enumerate() {
         let Some((of, files)) = tls_of(at, listener) else { continue };
-        let loaded = Files::read(&files.paths()).map_err(LoadError::from).and_then(|read| files.load(&read));
+        let loaded = Files::read(&files.paths()).and_then(|read| files.load(&read));
         loaded.context(of)?;
     }
     Ok(())

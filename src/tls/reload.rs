@@ -187,7 +187,7 @@ impl FileSet {
         if let Ok(files) = &read {
             warn_of_exposed_keys(&self.of, files);
         }
-        match read.map_err(LoadError::from).and_then(|files| (self.put_in_force)(&files)) {
+        match read.and_then(|files| (self.put_in_force)(&files)) {
             Ok(Loaded { facts, warning, .. }) => {
                 self.failing = None;
                 telemetry::tls_reloaded(&self.of);

@@ -1,7 +1,6 @@
 //! The files of a set replaced in the ways that operators and Kubernetes do it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::thread;
 use std::time::Instant;
@@ -52,42 +51,6 @@ fn files_replaced_one_by_one_are_one_change() {
         write(home.path(), &turn.to_string());
         wait_for(&value, &turn.to_string());
         assert_eq!(reloader.reload_now(), []);
-    }
-}
-
-/// As the kubelet does it: new folder, new link, the link renamed over `..data`.
-#[test]
-fn a_swap_of_kubernetes_data_link_is_seen() {
-    let home = TempDir::new().unwrap();
-    let at = |name: &str| home.path().join(name);
-    write(&at("..1"), "1");
-    symlink("..1", at("..data")).unwrap();
-    for name in ["a", "b"] {
-        symlink(format!("..data/{name}"), at(name)).unwrap();
-    }
-    let reloader = Reloader::default();
-    let value = pair(&reloader, home.path()).unwrap();
-    for turn in 2..5 {
-        write(&at(&format!("..{turn}")), &turn.to_string());
-        symlink(format!("..{turn}"), at("..data_tmp")).unwrap();
-        fs::rename(at("..data_tmp"), at("..data")).unwrap();
-        fs::remove_dir_all(at(&format!("..{}", turn - 1))).unwrap();
-        wait_for(&value, &turn.to_string());
-    }
-}
-
-#[test]
-fn a_folder_that_is_replaced_is_seen() {
-    let home = TempDir::new().unwrap();
-    let at = |name: &str| home.path().join(name);
-    write(&at("now"), "1");
-    let reloader = Reloader::default();
-    let value = pair(&reloader, &at("now")).unwrap();
-    for turn in 2..5 {
-        write(&at("next"), &turn.to_string());
-        fs::remove_dir_all(at("now")).unwrap();
-        fs::rename(at("next"), at("now")).unwrap();
-        wait_for(&value, &turn.to_string());
     }
 }
 

@@ -1,10 +1,10 @@
-//! Contents of several files that belong together, as of one moment.
+//! Contents of several files that belong together.
 //!
-//! Owns a read without tearing: an old certificate with a new key would be refused without an operator's
-//! mistake. Owns the bounded reading of PEM, facts about certificates for operators, and the words for faults.
-//! No message contains a key.
+//! Owns the bounded reading of PEM, facts about certificates for operators, and the words for faults. No message
+//! contains a key. Files may be replaced while they are read: a set that is then unusable, or mixed, is read again
+//! with the event of that change.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,6 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Reads of a set that changes meanwhile. After that, the next event reads it again.
-const ATTEMPTS: usize = 5;
-
 /// End of the line before a private key of any kind in PEM.
 const KEY: &[u8] = b"PRIVATE KEY-----";
 const READ_BY_OTHERS: u32 = 0o004;
@@ -25,7 +22,7 @@ const READ_BY_OTHERS: u32 = 0o004;
 const MAX_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum PemError {
+pub enum LoadError {
     #[error("cannot read {path}: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error("{path} is larger than {MAX_BYTES} bytes")]
@@ -34,13 +31,6 @@ pub enum PemError {
     Empty { path: PathBuf, expected: &'static str },
     #[error("{path} is no PEM file: {error}")]
     Broken { path: PathBuf, error: pem::Error },
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// Unreadable, or without the expected contents.
-    #[error(transparent)]
-    File(#[from] PemError),
     /// Unusable contents, or a mismatch with other files.
     #[error("{path}: {reason}")]
     Unusable { path: PathBuf, reason: String },
@@ -78,25 +68,12 @@ pub struct Fact {
 pub struct Files(Vec<(PathBuf, Vec<u8>)>);
 
 impl Files {
-    /// Reads all files, without a change between the first and the last.
+    /// Reads all files.
     ///
     /// # Errors
     ///
-    /// [`PemError`] if a file cannot be read, or they do not stop changing.
-    pub fn read(paths: &[PathBuf]) -> Result<Self, PemError> {
-        let mut before = stamps(paths);
-        for _ in 1..ATTEMPTS {
-            let read = Self::read_once(paths);
-            let after = stamps(paths);
-            if before == after {
-                return read;
-            }
-            before = after;
-        }
-        Self::read_once(paths)
-    }
-
-    fn read_once(paths: &[PathBuf]) -> Result<Self, PemError> {
+    /// [`LoadError`] if a file cannot be read.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, LoadError> {
         let read = |path: &PathBuf| Ok((path.clone(), read(path)?));
         paths.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
@@ -105,11 +82,11 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`PemError::Unreadable`] for a file of another set.
-    pub fn bytes(&self, path: &Path) -> Result<&[u8], PemError> {
+    /// [`LoadError::Unreadable`] for a file of another set.
+    pub fn bytes(&self, path: &Path) -> Result<&[u8], LoadError> {
         match self.0.iter().find(|(of, _)| of == path) {
             Some((_, bytes)) => Ok(bytes),
-            None => Err(PemError::Unreadable {
+            None => Err(LoadError::Unreadable {
                 path: path.to_owned(),
                 error: std::io::Error::other("it was not read with the others"),
             }),
@@ -120,8 +97,8 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`PemError`] if there is none, or one cannot be read.
-    pub fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    /// [`LoadError`] if there is none, or one cannot be read.
+    pub fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, LoadError> {
         self.all(path, "certificate")
     }
 
@@ -129,11 +106,11 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`PemError`] if there is none, or one cannot be read.
+    /// [`LoadError`] if there is none, or one cannot be read.
     pub fn revocation_lists(
         &self,
         path: &Path,
-    ) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
+    ) -> Result<Vec<CertificateRevocationListDer<'static>>, LoadError> {
         self.all(path, "certificate revocation list")
     }
 
@@ -141,17 +118,17 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`PemError`] if there is none, or it cannot be read.
-    pub fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
+    /// [`LoadError`] if there is none, or it cannot be read.
+    pub fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, LoadError> {
         let key = PrivateKeyDer::from_pem_slice(self.bytes(path)?);
         key.map_err(|error| wrong(path, "private key", error))
     }
 
-    fn all<T: PemObject>(&self, path: &Path, expected: &'static str) -> Result<Vec<T>, PemError> {
+    fn all<T: PemObject>(&self, path: &Path, expected: &'static str) -> Result<Vec<T>, LoadError> {
         let found: Result<Vec<T>, _> = T::pem_slice_iter(self.bytes(path)?).collect();
         let found = found.map_err(|error| wrong(path, expected, error))?;
         if found.is_empty() {
-            return Err(PemError::Empty { path: path.to_owned(), expected });
+            return Err(LoadError::Empty { path: path.to_owned(), expected });
         }
         Ok(found)
     }
@@ -190,35 +167,21 @@ fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
     hash.digest128()
 }
 
-/// Differs if a file was replaced or written, unless that was within one tick of the filesystem's clock.
-pub type Fingerprint = [i64; 7];
-
-pub fn fingerprint(of: &Metadata) -> Fingerprint {
-    let file = [of.dev(), of.ino(), of.size()].map(|number| number as i64);
-    let [device, inode, size] = file;
-    [device, inode, size, of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]
-}
-
-/// Differ if the file at a path was replaced or written.
-fn stamps(paths: &[PathBuf]) -> Vec<Option<Fingerprint>> {
-    paths.iter().map(|path| Some(fingerprint(&std::fs::metadata(path).ok()?))).collect()
-}
-
-fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> PemError {
+fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> LoadError {
     let path = path.to_owned();
     match error {
-        pem::Error::NoItemsFound => PemError::Empty { path, expected },
-        error => PemError::Broken { path, error },
+        pem::Error::NoItemsFound => LoadError::Empty { path, expected },
+        error => LoadError::Broken { path, error },
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, PemError> {
-    let unreadable = |error| PemError::Unreadable { path: path.to_owned(), error };
+fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let unreadable = |error| LoadError::Unreadable { path: path.to_owned(), error };
     let mut bytes = Vec::new();
     let mut file = File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1);
     file.read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(PemError::TooLarge { path: path.to_owned() });
+        return Err(LoadError::TooLarge { path: path.to_owned() });
     }
     Ok(bytes)
 }
