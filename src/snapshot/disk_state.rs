@@ -37,7 +37,7 @@ pub struct SnapshotSettings {
 pub struct Loaded {
     /// The content.
     pub content: Content,
-    /// Time since it was last current; `None` if the control plane never answered, or the clock was set back.
+    /// Time since it was last current, zero if the clock was set back; `None` if the control plane never answered.
     pub age: Option<Duration>,
     /// URI of the source server; empty with several.
     pub server: String,
@@ -104,15 +104,11 @@ pub struct Disk {
     read: Mutex<HashSet<GroupId>>,
     /// Whether the disk was full: the failed transaction's pages are still in the file.
     was_full: AtomicBool,
-    /// Whether moments ahead in the file were logged.
-    is_ahead_told: AtomicBool,
     /// Device and inode of the open file.
     inode: Mutex<Option<(u64, u64)>>,
     pub started: Instant,
 }
 
-/// Time by which a moment may lie ahead and count as now: the clock is adjusted by less.
-const AHEAD: Duration = Duration::from_secs(1);
 const CANNOT_OPEN: &str = "cannot open the snapshot; running without it";
 pub(super) const CANNOT_WRITE: &str = "cannot write the snapshot; serving goes on";
 
@@ -133,10 +129,8 @@ pub(super) fn clock() -> Clock {
 impl Disk {
     /// Opens the file in its folder. Faults are logged, and the relay runs without it.
     pub fn open(settings: SnapshotSettings) -> Arc<Self> {
-        let (store, status, read, inode) = Default::default();
-        let [was_full, is_ahead_told] = Default::default();
-        let disk =
-            Self { settings, store, status, read, was_full, is_ahead_told, inode, started: Instant::now() };
+        let (store, status, read, was_full, inode) = Default::default();
+        let disk = Self { settings, store, status, read, was_full, inode, started: Instant::now() };
         disk.writable().ok();
         Arc::new(disk)
     }
@@ -209,15 +203,6 @@ impl Disk {
         inode.is_some() && inode == *self.inode.lock()
     }
 
-    /// Foreign change to the open file since the last transaction.
-    pub(super) fn tampering(&self) -> Option<FileError> {
-        if !self.is_in_place() {
-            return Some(FileError::Replaced);
-        }
-        let is_shorter = self.bytes_there() < self.status.lock().bytes;
-        is_shorter.then(|| FileError::Corrupt("it was cut short while the relay ran".to_owned()))
-    }
-
     /// Whether this process knows the group's stored content; otherwise it must not overwrite the group.
     pub(super) fn has_read(&self, group: &GroupId) -> bool {
         self.read.lock().contains(group)
@@ -238,7 +223,7 @@ impl Disk {
         let mut content = stored.content;
         content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
         let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
-        let age = current.and_then(|at| self.age_of(at));
+        let age = current.map(|at| clock().age_of(at));
         let orders = snapshot_encoding::parse_orders(&stored.facts.orders);
         Ok(Some(Loaded { content, age, server: stored.facts.server, orders }))
     }
@@ -246,21 +231,6 @@ impl Disk {
     /// Notes that the relay holds a group's stored content.
     pub fn note_read(&self, group: &GroupId) {
         self.read.lock().insert(group.clone());
-    }
-
-    /// Time since a moment in the file; `None` if it lies ahead, as after a clock change.
-    fn age_of(&self, at: Duration) -> Option<Duration> {
-        let clock = clock();
-        let Some(ahead) = at.checked_sub(clock.unix).filter(|ahead| *ahead >= AHEAD) else {
-            return Some(clock.age_of(at));
-        };
-        if !self.is_ahead_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                ahead_seconds = ahead.as_secs(),
-                "the snapshot was written at a time that lies ahead: the clock was set back. Its age is not known, and counts from now"
-            );
-        }
-        None
     }
 
     /// Answered groups but the own one; `None` without any. Waits for the disk.

@@ -133,8 +133,8 @@ impl Writer {
 
     /// Returns whether there was anything to write.
     fn copy(&self, store: &mut Store, is_last: bool) -> Result<bool, FileError> {
-        if let Some(fault) = self.disk.tampering() {
-            return Err(fault);
+        if !self.disk.is_in_place() {
+            return Err(FileError::Replaced);
         }
         let live = (self.groups)();
         let (mut changes, cursors) = self.changes(&store.cursors, &live, clock(), is_last);

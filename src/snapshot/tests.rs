@@ -334,20 +334,6 @@ fn a_file_that_was_moved_away_is_noticed_and_one_in_its_place_is_left_alone() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_in_place_is_told_and_begun_anew() {
-    let home = tempfile::tempdir().unwrap();
-    let own = GroupId::own();
-    let mut fixture = Fixture::new(home.path());
-    fixture.set(&own, Kind::Cluster, &[("a", "1")]);
-    fixture.write();
-    std::fs::OpenOptions::new().write(true).open(fixture.disk.path()).unwrap().set_len(100).unwrap();
-    assert!(fixture.writer.write(false).is_err());
-    assert!(fixture.disk.status().error.is_some_and(|error| error.contains("cut short while the relay ran")));
-    fixture.writer.write(false).unwrap();
-    assert_eq!(loaded_from(&fixture, &own), pairs(&[("a", "1")]), "begun anew");
-}
-
-#[test]
 fn a_pipe_in_the_place_of_the_file_holds_up_nothing() {
     let home = tempfile::tempdir().unwrap();
     let made =
