@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Pattern, Rollout, Source};
+use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout, Source};
 use crate::descriptors::text_formats::node_json;
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_group::{GroupNode, MatchKey, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
+use crate::resource::Pattern;
 use crate::subscription::Outcome;
 use crate::terminal::printable;
 
@@ -174,14 +175,16 @@ fn parameters(config: &Config, node: &Node) -> String {
     let given = relay::given(config);
     let mut text = String::new();
     let why = |rule: &DynamicParameter, missing| {
-        let pattern = rule.pattern.as_ref().map(Pattern::to_string).unwrap_or_default();
-        reason(&rule.source(), rule.from == NodeField::SpiffeId, &pattern, missing)
+        let pattern = rule.pattern.as_ref().map_or("", Pattern::text);
+        reason(&rule.from.to_string(), rule.from == NodeField::SpiffeId, pattern, missing)
     };
     for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
-        let (key, from) = (&rule.key, rule.source());
+        let (key, from) = (&rule.key, &rule.from);
         let line = match (outcome, &rule.pattern) {
             (Outcome::Found(value), None) => format!("{key} = {value:?}  # {from}"),
-            (Outcome::Found(value), Some(pattern)) => format!("{key} = {value:?}  # {from}, by {pattern}"),
+            (Outcome::Found(value), Some(pattern)) => {
+                format!("{key} = {value:?}  # {from}, by {}", pattern.text())
+            }
             (Outcome::Default(value, missing), _) => {
                 format!("{key} = {value:?}  # the default: {}", why(rule, missing))
             }

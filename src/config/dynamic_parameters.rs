@@ -3,17 +3,15 @@
 //! Owns the notation of the node field that a rule reads, and of its pattern; knows no client. Every rule
 //! that parses can be followed.
 
-use std::fmt;
 use std::path::Path;
 
-use regex::Regex;
-
-use super::errors::{near, quoted};
+use super::errors::quoted;
 use super::mapping::{Mapping, check_unique};
-use super::notation::{Filled, Optional, Single as _, Text, Written};
+use super::notation::{Filled, GroupPattern, Optional, Single as _, Text, Written};
 use super::section::section;
-use super::values::expression;
-use crate::node_field::{NodeField, NodeFieldError};
+use super::values::no_field;
+use crate::node_field::NodeField;
+use crate::resource::Pattern;
 
 section! {
     /// One rule: where the value of one key comes from.
@@ -31,7 +29,7 @@ section! {
         pub from: NodeField,
         /// Regular expression that the whole value must match; the parameter is its first capture group. Default: the
         /// whole value.
-        #[key(Optional<Text>, example = "\"(prod|canary)-.*\"")]
+        #[key(Optional<GroupPattern>, example = "\"(prod|canary)-.*\"")]
         pub pattern: Option<Pattern>,
         /// Parameter if the value is absent or does not match. Default: none.
         #[key(Optional<Text>, example = "prod")]
@@ -47,77 +45,11 @@ pub(super) fn check(root: &Mapping<'_>) {
 
 impl Written for NodeField {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let names = || Self::NAMED.iter().map(|(name, _)| *name);
-        text.parse().map_err(|error| match (error, near(names(), text)) {
-            (NodeFieldError::EmptyKey, _) => format!("{} has an empty key in its path", quoted(text)),
-            (NodeFieldError::Unknown, Some(name)) => {
-                format!("{} is no part of a node; did you mean `{name}`?", quoted(text))
-            }
-            (NodeFieldError::Unknown, None) => {
-                let names: Vec<&str> = names().collect();
-                format!(
-                    "{} is no part of a node; write {}PATH or one of {}",
-                    quoted(text),
-                    Self::METADATA,
-                    names.join(", ")
-                )
-            }
-        })
+        let names = Self::NAMED.iter().map(|(name, _)| *name).collect();
+        text.parse().map_err(|error| format!("{} {}", quoted(text), no_field(error, names, text)))
     }
 
     fn text(&self) -> String {
         self.to_string()
-    }
-}
-
-impl DynamicParameter {
-    /// [`Self::from`] as the file has it.
-    pub fn source(&self) -> String {
-        self.from.to_string()
-    }
-}
-
-/// Regular expression for the whole of a value; its first group is the result.
-#[derive(Debug, Clone)]
-pub struct Pattern {
-    text: String,
-    whole: Regex,
-}
-
-impl Pattern {
-    /// Anchored at both ends, with at least one group.
-    pub fn whole(&self) -> &Regex {
-        &self.whole
-    }
-}
-
-impl Written for Pattern {
-    fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let whole = expression(text)?;
-        if whole.captures_len() < 2 {
-            let text = quoted(text);
-            return Err(format!(
-                "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
-            ));
-        }
-        Ok(Self { text: text.to_owned(), whole })
-    }
-
-    fn text(&self) -> String {
-        self.text.clone()
-    }
-}
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for Pattern {}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }

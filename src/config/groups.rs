@@ -7,16 +7,16 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
-use super::errors::{near, quoted};
+use super::errors::quoted;
 use super::mapping::{Mapping, check_unique};
 use super::node::Locality;
 use super::notation::{
-    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written,
+    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written, expression,
 };
 use super::schema::{Entries, Key, Printed, Section, Shape};
 use super::section::section;
-use super::values::expression;
-use crate::node_field::{NodeField, NodeFieldError};
+use super::values::no_field;
+use crate::node_field::NodeField;
 use crate::node_group::{Condition, Fault, MatchKey, NodeSpec, Rule, RuleSpec, Unmatched};
 
 /// Rules are tried one by one for each client.
@@ -236,19 +236,8 @@ impl Notation<Vec<Condition>> for Conditions {
 }
 
 fn match_key(text: &str) -> Result<MatchKey, String> {
-    let names = || NodeField::NAMED.iter().map(|(name, _)| *name).chain([MatchKey::SAN]);
-    text.parse().map_err(|error| match (error, near(names(), text)) {
-        (NodeFieldError::EmptyKey, _) => "has an empty key in its path".to_owned(),
-        (NodeFieldError::Unknown, Some(name)) => format!("is no field of a client; did you mean `{name}`?"),
-        (NodeFieldError::Unknown, None) => {
-            let names: Vec<&str> = names().collect();
-            format!(
-                "is no field of a client; write {}PATH or one of {}",
-                NodeField::METADATA,
-                names.join(", ")
-            )
-        }
-    })
+    let names = NodeField::NAMED.iter().map(|(name, _)| *name).chain([MatchKey::SAN]).collect();
+    text.parse().map_err(|error| no_field(error, names, text))
 }
 
 /// Node of a group: a mapping, or the word `client`.

@@ -49,7 +49,7 @@ use yaml::Value;
 pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak, TransportLimits};
-pub use dynamic_parameters::{DynamicParameter, Pattern};
+pub use dynamic_parameters::DynamicParameter;
 pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use node::{Locality, Node};

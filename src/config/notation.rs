@@ -6,12 +6,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use regex::Regex;
 use serde_json::{Map, Value as Json};
 
 use super::errors::quoted;
 use super::mapping::{Mapping, Word};
 use super::schema::{Entries, Printed, Section, Shape};
 use crate::units::{self, format_duration, format_size};
+use crate::resource::{MAX_AUTOMATON, Pattern, whole_match};
 
 /// Durations in milliseconds, sizes in bytes.
 pub(super) const TICK: u64 = 1;
@@ -62,6 +64,7 @@ single! {
     [T: Written] Text => T;
     [] Filled => String;
     [T: Choice] OneOf => T;
+    [] GroupPattern => Pattern;
     [] Flag => bool;
     [const MIN: u64, const MAX: u64] Time<MIN, MAX> => Duration;
     [T: Number, const MIN: u64, const MAX: u64] Size<MIN, MAX> => T;
@@ -113,6 +116,31 @@ impl Single<String> for Filled {
 }
 
 /// A type with few values, each with its word.
+/// Regular expression for the whole of a value; its first group is the result.
+#[derive(Debug)]
+pub(super) struct GroupPattern;
+
+impl Single<Pattern> for GroupPattern {
+    fn parse(word: Word<'_>) -> Result<Pattern, String> {
+        let whole = expression(word.text)?;
+        if whole.captures_len() < 2 {
+            let text = quoted(word.text);
+            return Err(format!(
+                "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
+            ));
+        }
+        Ok(Pattern::new(word.text, whole))
+    }
+
+    fn json(value: &Pattern) -> Json {
+        value.text().into()
+    }
+}
+
+pub(super) fn expression(text: &str) -> Result<Regex, String> {
+    whole_match(text, MAX_AUTOMATON).map_err(|error| format!("{} is {error}", quoted(text)))
+}
+
 pub(super) trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }

@@ -5,13 +5,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use regex::Regex;
 use serde_json::Value as Json;
 
-use super::errors::{PEM, quoted};
+use super::errors::{PEM, near, quoted};
 use super::mapping::Word;
 use super::notation::{Single, Written};
-use crate::resource::{Kind, MAX_AUTOMATON, whole_match};
+use crate::node_field::{NodeField, NodeFieldError};
+use crate::resource::Kind;
 
 impl Written for SocketAddr {
     /// Names are refused: they may resolve differently at the next start.
@@ -46,8 +46,16 @@ impl Written for PathBuf {
     }
 }
 
-pub(super) fn expression(text: &str) -> Result<Regex, String> {
-    whole_match(text, MAX_AUTOMATON).map_err(|error| format!("{} is {error}", quoted(text)))
+/// End of a message about a text that is none of these fields of a client, nor one of its metadata.
+pub(super) fn no_field(error: NodeFieldError, names: Vec<&str>, text: &str) -> String {
+    match (error, near(names.iter().copied(), text)) {
+        (NodeFieldError::EmptyKey, _) => "has an empty key in its path".to_owned(),
+        (NodeFieldError::Unknown, Some(name)) => format!("is no field of a client; did you mean `{name}`?"),
+        (NodeFieldError::Unknown, None) => {
+            let metadata = NodeField::METADATA;
+            format!("is no field of a client; write {metadata}PATH or one of {}", names.join(", "))
+        }
+    }
 }
 
 /// A type URL or a short name. Unknown types are allowed (R-EP-06).

@@ -156,7 +156,7 @@ pub fn given(config: &Config) -> NodeParameterRules {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
         key: rule.key.as_str().into(),
         from: rule.from.clone(),
-        pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
+        pattern: rule.pattern.as_ref().map(|pattern| pattern.regex().clone()),
         default: rule.default.as_deref().map(Into::into),
     };
     NodeParameterRules::new(

@@ -350,7 +350,7 @@ fn a_configuration_is_checked_first_and_without_its_files() {
     let ran = files.check(&["--node", in_config("envoy-delta-ads.yaml").to_str().unwrap()]);
     assert_eq!(ran.code, Some(78));
     ran.complains(&[
-        "relay.yaml:2: `dynamic_parameters[].from`: `node.idd` is no part of a node; did you mean `node.id`?",
+        "relay.yaml:2: `dynamic_parameters[].from`: `node.idd` is no field of a client; did you mean `node.id`?",
     ]);
     let files = Files::with(
         "downstream: {listeners: [{tls: {cert_file: none.pem, key_file: none.key, client_ca_file: ca.pem}}]}\n\

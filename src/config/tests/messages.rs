@@ -372,14 +372,14 @@ fn dynamic_parameters() {
         ),
         (
             rule("from: node.locality.zones"),
-            "f:4: `dynamic_parameters[].from`: `node.locality.zones` is no part of a node; \
+            "f:4: `dynamic_parameters[].from`: `node.locality.zones` is no field of a client; \
              did you mean `node.locality.zone`?"
                 .to_owned(),
         ),
         (
             rule("from: metadata.env.of.a.client"),
             format!(
-                "f:4: `dynamic_parameters[].from`: `metadata.env.of.a.client` is no part of a node; {path}"
+                "f:4: `dynamic_parameters[].from`: `metadata.env.of.a.client` is no field of a client; {path}"
             ),
         ),
         (

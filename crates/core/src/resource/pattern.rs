@@ -169,7 +169,7 @@ impl Pattern {
         self.text.contains('?') || self.text.ends_with("**")
     }
 
-    pub(crate) const fn regex(&self) -> &Regex {
+    pub const fn regex(&self) -> &Regex {
         &self.whole
     }
 
