@@ -44,7 +44,7 @@ pub(super) fn check(root: &Mapping<'_>) {
 
 /// Address in a section, or this default; `None` if it is wrong.
 fn address<T: Written>(of: &Mapping<'_>, default: T) -> Option<T> {
-    if of.has("address") { of.again("address", Text::parse) } else { (!of.was_refused()).then_some(default) }
+    if of.has("address") { of.again("address", Text::parse) } else { Some(default) }
 }
 
 /// Port 0 is another port each time.

@@ -79,7 +79,7 @@ section! {
 }
 
 fn check_rule(_: &AuthorizationRule, mapping: &Mapping<'_>) {
-    if mapping.is_empty("peers") && !mapping.is_refused("peers") {
+    if !mapping.has("peers") || mapping.is_empty("peers") {
         let problem = "names nobody; list who the rule is about, as in [\"spiffe://mesh/ns/prod/**\"]";
         mapping.wrong_here("peers", problem);
     }
@@ -107,7 +107,7 @@ pub(super) fn check(root: &Mapping<'_>, config: &Config) {
 struct AllowedValues;
 
 impl Notation<BTreeMap<String, BTreeSet<String>>> for AllowedValues {
-    const SHAPE: Shape = Shape::Free;
+    const SHAPE: Shape = Shape::Value;
 
     fn read(rule: &Mapping<'_>, name: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
         let wrong = |key: &str, problem: &str| rule.wrong_here(name, &format!("{}: {problem}", quoted(key)));

@@ -226,7 +226,7 @@ impl Listener {
 
 fn check(downstream: &Downstream, mapping: &Mapping<'_>) {
     let Downstream { settle, settle_max, .. } = downstream;
-    if !mapping.is_refused("listeners") && mapping.has("listeners") && mapping.is_empty("listeners") {
+    if mapping.is_empty("listeners") {
         mapping.wrong_here("listeners", "is empty; list at least one");
     }
     mapping.check_order(("settle", *settle), ("settle_max", *settle_max));

@@ -12,6 +12,7 @@ use super::mapping::{Mapping, check_unique};
 use super::node::Locality;
 use super::notation::{
     Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written, expression,
+    whole,
 };
 use super::schema::{Entries, Key, Printed, Section, Shape};
 use super::section::section;
@@ -201,13 +202,13 @@ impl Written for RuleName {
 pub(super) struct Conditions;
 
 impl Notation<Vec<Condition>> for Conditions {
-    const SHAPE: Shape = Shape::TextsByKey;
+    const SHAPE: Shape = Shape::Value;
 
     fn read(rule: &Mapping<'_>, name: &str) -> Option<Vec<Condition>> {
-        if !rule.has(name) || rule.is_refused(name) {
+        let section = rule.section(name);
+        if !rule.has(name) || !section.is_mapping("a mapping") {
             return None;
         }
-        let section = rule.section(name);
         if section.keys().next().is_none() {
             rule.wrong_here(
                 name,
@@ -217,7 +218,7 @@ impl Notation<Vec<Condition>> for Conditions {
         }
         let mut conditions = Vec::new();
         let mut is_right = true;
-        for key in section.keys() {
+        for (key, _) in section.keys() {
             let field = match_key(key).map_err(|problem| section.wrong_here(key, &problem)).ok();
             let pattern = section.parsed(key, |word| Ok((word.text.to_owned(), expression(word.text)?)));
             match (field, pattern) {
@@ -245,17 +246,17 @@ fn match_key(text: &str) -> Result<MatchKey, String> {
 struct NodeOfGroup;
 
 impl Notation<GroupNode> for NodeOfGroup {
-    const SHAPE: Shape = Shape::WordOr(CLIENT, MadeNode::KEYS);
+    const SHAPE: Shape = Shape::Value;
 
     fn read(rule: &Mapping<'_>, name: &str) -> Option<GroupNode> {
-        if !rule.has(name) || rule.is_refused(name) {
-            return None;
-        }
-        // `check` lets no other word pass.
-        if rule.again(name, |_| Ok(())).is_some() {
+        let section = rule.section(name);
+        if rule.again(name, |word| Ok(word.text == CLIENT)) == Some(true) {
             return Some(GroupNode::Client);
         }
-        MadeNode::read(&rule.section(name)).map(GroupNode::Made)
+        if !rule.has(name) || !section.is_mapping("`client` or a mapping") {
+            return None;
+        }
+        whole(&section).map(GroupNode::Made)
     }
 
     fn print(value: &GroupNode, name: &'static str, into: &mut Entries) {

@@ -1,6 +1,6 @@
 //! One mapping of a file, for the readers of its keys.
 //!
-//! Owns the places of problems. Notations judge values. A value that `check` replaced reads as absent.
+//! Owns the places of problems, and reports values of another shape than their key's. Notations judge values.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -12,13 +12,12 @@ use super::errors::{Report, quoted};
 use super::yaml::{Entry, Tree, Value};
 use crate::units;
 
-/// A mapping that `check` has passed, or an absent one.
+/// A mapping, or the absent or wrong value in its place, which has no entries.
 pub(super) struct Mapping<'t> {
     path: String,
     line: usize,
     entries: &'t [Entry],
-    /// Reported as a whole.
-    is_refused: bool,
+    tree: Option<&'t Tree>,
     source: Source<'t>,
 }
 
@@ -44,7 +43,7 @@ impl<'t> Mapping<'t> {
 
     fn over(tree: &'t Tree, path: String, line: usize, source: Source<'t>) -> Self {
         let entries = if let Value::Map(entries) = &tree.value { entries.as_slice() } else { &[] };
-        Self { path, line, entries, is_refused: matches!(tree.value, Value::Refused), source }
+        Self { path, line, entries, tree: Some(tree), source }
     }
 
     /// An absent mapping has its parent's line.
@@ -52,9 +51,25 @@ impl<'t> Mapping<'t> {
         self.line
     }
 
-    /// Whether it was reported as a whole; missing keys are then no problem.
-    pub(super) fn was_refused(&self) -> bool {
-        self.is_refused
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn report(&self) -> &'t Report {
+        self.source.report
+    }
+
+    /// Whether it is a mapping or nothing, as a section whose keys are all commented out. Reports other values.
+    pub(super) fn is_mapping(&self, wanted: &str) -> bool {
+        let other = self.tree.filter(|tree| !matches!(tree.value, Value::Map(_)) && !tree.is_null());
+        other.inspect(|tree| self.misshapen(&self.path, tree, wanted)).is_none()
+    }
+
+    fn misshapen(&self, path: &str, tree: &Tree, wanted: &str) {
+        if !matches!(tree.value, Value::Refused) {
+            let subject = if path.is_empty() { "the file".to_owned() } else { format!("`{path}`") };
+            self.report().at(tree.line, &format!("{subject} must be {wanted}, not {}", tree.describe()));
+        }
     }
 
     /// An absent section reads as an empty one.
@@ -62,7 +77,7 @@ impl<'t> Mapping<'t> {
         let path = join(&self.path, name);
         match self.entry(name) {
             Some(entry) => Self::over(&entry.value, path, entry.line, self.source),
-            None => Self { path, line: self.line, entries: &[], is_refused: false, source: self.source },
+            None => Self { path, line: self.line, entries: &[], tree: None, source: self.source },
         }
     }
 
@@ -71,16 +86,13 @@ impl<'t> Mapping<'t> {
         self.entry(name).is_some()
     }
 
-    pub(super) fn is_refused(&self, name: &str) -> bool {
-        self.has(name) && self.value(name).is_none()
-    }
-
     pub(super) fn line_of(&self, name: &str) -> usize {
         self.entry(name).map_or(self.line, |entry| entry.line)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> {
-        self.entries.iter().map(|entry| entry.key.as_str())
+    /// Keys with their lines.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&'t str, usize)> {
+        self.entries.iter().map(|entry| (entry.key.as_str(), entry.line))
     }
 
     /// Judges a single value again, without a report.
@@ -97,9 +109,10 @@ impl<'t> Mapping<'t> {
         name: &str,
         parse: impl FnOnce(Word<'_>) -> Result<T, String>,
     ) -> Option<T> {
-        self.judge(name, self.value(name)?, parse)
+        self.judge(name, name, self.value(name)?, parse)
     }
 
+    /// Sections of a list, also those of another shape.
     pub(super) fn sections(&self, name: &str) -> Option<Vec<Self>> {
         let path = format!("{}[]", join(&self.path, name));
         let section = |item: &'t Tree| Self::over(item, path.clone(), item.line, self.source);
@@ -112,22 +125,30 @@ impl<'t> Mapping<'t> {
         name: &str,
         parse: impl Fn(Word<'_>) -> Result<T, String>,
     ) -> Option<Vec<T>> {
-        let items = self.items(name)?;
-        Some(items.iter().filter_map(|item| self.judge(name, item, &parse)).collect())
+        self.check_list(name);
+        let (items, path) = (self.items(name)?, format!("{name}[]"));
+        Some(items.iter().filter_map(|item| self.judge(name, &path, item, &parse)).collect())
+    }
+
+    /// Reports the value of a key if it is no list.
+    pub(super) fn check_list(&self, name: &str) {
+        let other = self.value(name).filter(|tree| !matches!(tree.value, Value::List(_)));
+        other.inspect(|tree| self.misshapen(&join(&self.path, name), tree, "a list"));
     }
 
     pub(super) fn is_empty(&self, name: &str) -> bool {
-        self.items(name).is_none_or(<[Tree]>::is_empty)
+        self.items(name).is_some_and(<[Tree]>::is_empty)
     }
 
     pub(super) fn free(&self, name: &str) -> Option<serde_json::Map<String, serde_json::Value>> {
+        self.section(name).is_mapping("a mapping");
         let Value::Map(entries) = &self.value(name)?.value else { return None };
         Some(self.json_map(name, entries))
     }
 
     /// Reports a missing key. `remedy` ends the message.
     pub(super) fn require(&self, name: &str, remedy: &str) {
-        if !self.has(name) && !self.was_refused() {
+        if !self.has(name) {
             self.wrong(name, self.line, &format!("is missing; write {remedy}"));
         }
     }
@@ -185,16 +206,21 @@ impl<'t> Mapping<'t> {
 
     fn word(&self, tree: &'t Tree) -> Option<Word<'t>> {
         let Value::Scalar { text, plain } = &tree.value else { return None };
-        Some(Word { text, plain: *plain, base: self.source.base })
+        (!tree.is_null()).then_some(Word { text, plain: *plain, base: self.source.base })
     }
 
     fn judge<T>(
         &self,
         name: &str,
+        place: &str,
         tree: &'t Tree,
         parse: impl FnOnce(Word<'_>) -> Result<T, String>,
     ) -> Option<T> {
-        parse(self.word(tree)?).map_err(|problem| self.wrong(name, tree.line, &problem)).ok()
+        let Some(word) = self.word(tree) else {
+            self.misshapen(&join(&self.path, place), tree, "a single value");
+            return None;
+        };
+        parse(word).map_err(|problem| self.wrong(name, tree.line, &problem)).ok()
     }
 
     fn json_map(&self, name: &str, entries: &[Entry]) -> serde_json::Map<String, serde_json::Value> {

@@ -4,9 +4,9 @@
 //! file, and printing of the effective configuration. Uses types of the core. Knows nothing of caches,
 //! streams or sockets, and does not act on what it reads. No value needs a second check.
 //!
-//! Steps: `yaml` makes nodes with line numbers, and `check` compares them with the declared keys. Then
-//! sections read their keys from a `mapping`, each in its `notation`. One run reports all problems. `changes`
-//! compares two configurations.
+//! Steps: `yaml` makes nodes with line numbers. Sections read their keys from a `mapping`, each in its
+//! `notation`, and `check` finds other keys. One run reports all problems. `changes` compares two
+//! configurations.
 //!
 //! Every key is declared once, in the struct of its section: see `section`.
 
@@ -44,7 +44,6 @@ use notation::{Beside, Count, Each, Flag, HOUR, List, Nested, Optional, Size, TI
 use schema::{Entries, Printed, Section};
 use section::section;
 use system_limits::budget;
-use yaml::Value;
 
 pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
@@ -236,13 +235,9 @@ impl Config {
         unknown_keys: UnknownKeys,
     ) -> Result<(Self, IgnoredKeys), ConfigError> {
         let report = Report::new(unknown_keys);
-        let config = yaml::read(text, &report).and_then(|mut root| {
-            check::document(&mut root, Self::KEYS, &report);
-            if matches!(root.value, Value::Refused) {
-                return None;
-            }
+        let config = yaml::read(text, &report).and_then(|root| {
             let root = Mapping::root(&root, &report, base.unwrap_or_else(|| Path::new("")));
-            let config = <Self as Section>::read(&root);
+            let config = notation::whole::<Self>(&root);
             dynamic_parameters::check(&root);
             address_conflict::check(&root);
             check_snapshot(&root);

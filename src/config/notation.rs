@@ -9,11 +9,12 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::{Map, Value as Json};
 
+use super::check;
 use super::errors::quoted;
 use super::mapping::{Mapping, Word};
 use super::schema::{Entries, Printed, Section, Shape};
-use crate::units::{self, format_duration, format_size};
 use crate::resource::{MAX_AUTOMATON, Pattern, whole_match};
+use crate::units::{self, format_duration, format_size};
 
 /// Durations in milliseconds, sizes in bytes.
 pub(super) const TICK: u64 = 1;
@@ -35,7 +36,7 @@ pub(super) trait Notation<T> {
 }
 
 pub(super) trait Single<T> {
-    const SHAPE: Shape = Shape::Text;
+    const SHAPE: Shape = Shape::Value;
 
     /// An error ends a message, after the key's name.
     fn parse(word: Word<'_>) -> Result<T, String>;
@@ -63,8 +64,8 @@ macro_rules! single {
 single! {
     [T: Written] Text => T;
     [] Filled => String;
-    [T: Choice] OneOf => T;
     [] GroupPattern => Pattern;
+    [T: Choice] OneOf => T;
     [] Flag => bool;
     [const MIN: u64, const MAX: u64] Time<MIN, MAX> => Duration;
     [T: Number, const MIN: u64, const MAX: u64] Size<MIN, MAX> => T;
@@ -115,7 +116,6 @@ impl Single<String> for Filled {
     }
 }
 
-/// A type with few values, each with its word.
 /// Regular expression for the whole of a value; its first group is the result.
 #[derive(Debug)]
 pub(super) struct GroupPattern;
@@ -141,6 +141,7 @@ pub(super) fn expression(text: &str) -> Result<Regex, String> {
     whole_match(text, MAX_AUTOMATON).map_err(|error| format!("{} is {error}", quoted(text)))
 }
 
+/// A type with few values, each with its word.
 pub(super) trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
@@ -275,7 +276,7 @@ where
     C: Clone + IntoIterator + FromIterator<C::Item>,
     N: Single<C::Item>,
 {
-    const SHAPE: Shape = Shape::Texts;
+    const SHAPE: Shape = Shape::Value;
 
     fn read(mapping: &Mapping<'_>, name: &str) -> Option<C> {
         mapping.words(name, N::parse).map(C::from_iter)
@@ -291,7 +292,7 @@ where
 pub(super) struct Anything;
 
 impl Notation<Map<String, Json>> for Anything {
-    const SHAPE: Shape = Shape::Free;
+    const SHAPE: Shape = Shape::Value;
 
     fn read(mapping: &Mapping<'_>, name: &str) -> Option<Map<String, Json>> {
         mapping.free(name)
@@ -310,7 +311,7 @@ impl<T: Section> Notation<T> for Nested {
     const SHAPE: Shape = Shape::Section(T::KEYS);
 
     fn read(mapping: &Mapping<'_>, name: &str) -> Option<T> {
-        T::read(&mapping.section(name))
+        whole(&mapping.section(name))
     }
 
     fn print(value: &T, name: &'static str, into: &mut Entries) {
@@ -342,13 +343,22 @@ impl<T: Section> Notation<Vec<T>> for Each {
     const SHAPE: Shape = Shape::Sections(T::KEYS);
 
     fn read(mapping: &Mapping<'_>, name: &str) -> Option<Vec<T>> {
-        let sections = mapping.sections(name)?;
-        Some(sections.iter().filter(|section| !section.was_refused()).filter_map(T::read).collect())
+        mapping.check_list(name);
+        Some(mapping.sections(name)?.iter().filter_map(whole).collect())
     }
 
     fn print(value: &Vec<T>, name: &'static str, into: &mut Entries) {
         into.push((name, Printed::Sections(value.iter().map(entries).collect())));
     }
+}
+
+/// Reads a section with its parts. Reports another value in its place, and unknown keys.
+pub(super) fn whole<T: Section>(mapping: &Mapping<'_>) -> Option<T> {
+    if !mapping.is_mapping("a mapping") {
+        return None;
+    }
+    check::unknown_keys(mapping, T::KEYS);
+    T::read(mapping)
 }
 
 fn entries<T: Section>(section: &T) -> Entries {

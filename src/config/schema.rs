@@ -32,14 +32,8 @@ pub(super) enum Shape {
     /// Keys that stand in the mapping of the enclosing section.
     Part(&'static [Key]),
     Sections(&'static [Key]),
-    Texts,
-    Free,
-    /// A mapping of texts, by keys with rules of their own.
-    TextsByKey,
-    /// This word, or a mapping of these keys. Pages show one value; its help describes the keys.
-    WordOr(&'static str, &'static [Key]),
-    /// A text, with rules of its own.
-    Text,
+    /// Anything else. Its notation has the rules, its help describes them.
+    Value,
     /// In milliseconds.
     Duration(u64, u64),
     /// In bytes.
@@ -91,7 +85,8 @@ pub(super) enum Effect {
 pub(super) trait Section: Sized {
     const KEYS: &'static [Key];
 
-    /// `None` after a reported problem that leaves no usable value.
+    /// `None` after a reported problem that leaves no usable value. [`whole`](super::notation::whole) checks
+    /// the keys first.
     fn read(mapping: &Mapping<'_>) -> Option<Self>;
 
     fn print(&self, into: &mut Entries);

@@ -154,12 +154,12 @@ impl Section for Source {
                 upstream.wrong_itself(line, "has both `servers` and `directory`; one of them is allowed");
                 return None;
             }
-            (false, false) if !upstream.was_refused() => {
+            (false, false) => {
                 upstream.wrong_itself(upstream.line(), "has no source; write `servers` or `directory`");
             }
             _ => {}
         }
-        if upstream.has("servers") && !upstream.is_refused("servers") && upstream.is_empty("servers") {
+        if upstream.is_empty("servers") {
             upstream.wrong_here("servers", "is empty; list one server");
         }
         let SourceKeys { servers, directory } = SourceKeys::read(upstream)?;

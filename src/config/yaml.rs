@@ -37,7 +37,7 @@ pub(super) enum Value {
     },
     List(Vec<Tree>),
     Map(Vec<Entry>),
-    /// Wrong and reported: readers skip it.
+    /// Reported: readers skip it.
     Refused,
 }
 

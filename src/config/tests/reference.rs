@@ -9,10 +9,10 @@ use serde_json::{Value as Json, json};
 use super::pages::{reference, reload_list, write_keys};
 use crate::config::errors::Report;
 use crate::config::mapping::{Mapping, is_within};
-use crate::config::notation::{Count, Nested, Optional, Text};
+use crate::config::notation::{Count, Nested, Optional, Text, whole};
 use crate::config::schema::{self, Effect, Entries, Key, Printed, Section, Shape};
 use crate::config::section::section;
-use crate::config::{Config, ListenAddress, Source, check, yaml};
+use crate::config::{Config, ListenAddress, Source, yaml};
 use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.
@@ -199,9 +199,8 @@ section! {
 fn one_declaration_is_all_that_a_key_needs() {
     let read = |text: &str| {
         let report = Report::default();
-        let mut tree = yaml::read(text, &report).unwrap();
-        check::document(&mut tree, Sample::KEYS, &report);
-        let sample = Sample::read(&Mapping::root(&tree, &report, Path::new("")));
+        let tree = yaml::read(text, &report).unwrap();
+        let sample = whole::<Sample>(&Mapping::root(&tree, &report, Path::new("")));
         (sample, report.finish("f").err().map(|errors| errors.to_string()).unwrap_or_default())
     };
     let (sample, errors) = read("{text: a, inner: {}}");
@@ -216,10 +215,10 @@ fn one_declaration_is_all_that_a_key_needs() {
     let (_, errors) = read("{number: 10, txet: b, inner: []}");
     let expected = [
         "f:1: unknown key `txet` at the top level; did you mean `text`?",
-        "f:1: `inner` must be a mapping, not a list",
         "f:1: `number`: `10` is out of range; allowed is 1 to 9",
         "f:1: `text`: is missing; write a text",
     ];
+        "f:1: `inner` must be a mapping, not a list",
     assert_eq!(errors, expected.join("\n"));
 
     let [number, ..] = Sample::KEYS else { panic!("{:?}", Sample::KEYS) };
