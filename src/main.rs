@@ -38,7 +38,8 @@ fn main() -> ExitCode {
             let load = if no_files { reload::load_without_files } else { reload::load };
             match load(&config.config, unknown_keys(&config)) {
                 Ok((config, ignored)) => {
-                    ignored.to_string().lines().for_each(|line| complain(format_args!("ignored: {line}")));
+                    let ignored = ignored.map(|keys| keys.to_string()).unwrap_or_default();
+                    ignored.lines().for_each(|line| complain(format_args!("ignored: {line}")));
                     let read = if no_files { Ok(()) } else { check_directory(&config) };
                     read.and_then(|()| check(&config, node.as_deref())).map(done)
                 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 
-use crate::config::{self, Changes, Config, ConfigError, IgnoredKeys, UnknownKeys};
+use crate::config::{self, Changes, Config, ConfigError, UnknownKeys};
 use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
@@ -44,7 +44,10 @@ impl ConfigLoadError {
 /// # Errors
 ///
 /// [`ConfigLoadError`] with every problem of the configuration, or the first file of it that cannot be used.
-pub fn load(path: &Path, unknown_keys: UnknownKeys) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
+pub fn load(
+    path: &Path,
+    unknown_keys: UnknownKeys,
+) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
     parse(&Config::read(path)?, path, unknown_keys)
 }
 
@@ -56,7 +59,7 @@ pub fn load(path: &Path, unknown_keys: UnknownKeys) -> Result<(Config, IgnoredKe
 pub fn load_without_files(
     path: &Path,
     unknown_keys: UnknownKeys,
-) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
+) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
     Ok(Config::parse_file(&Config::read(path)?, path, unknown_keys)?)
 }
 
@@ -64,7 +67,7 @@ fn parse(
     text: &str,
     path: &Path,
     unknown_keys: UnknownKeys,
-) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
+) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
     let (config, ignored) = Config::parse_file(text, path, unknown_keys)?;
     let check = || {
         relay::load_descriptors(&config.rest)?;
@@ -80,7 +83,7 @@ pub struct WatchedConfig {
     path: PathBuf,
     unknown_keys: UnknownKeys,
     /// Of the content at the start.
-    ignored: IgnoredKeys,
+    ignored: Option<ConfigError>,
     /// Content of the last read, or its error.
     seen: Result<String, ConfigLoadError>,
     /// Why that content was unusable. The files that it names may be fixed while it stays the same.
@@ -95,7 +98,7 @@ enum Outcome {
     Refused(ConfigLoadError),
     Good {
         config: Box<Config>,
-        ignored: IgnoredKeys,
+        ignored: Option<ConfigError>,
         /// Since the last accepted configuration.
         changes: Changes,
         pending: Vec<String>,
@@ -119,7 +122,7 @@ impl WatchedConfig {
     /// Reads on each SIGHUP and whenever the content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
         telemetry::config_loaded(false);
-        warn_of(&self.ignored);
+        warn_of(self.ignored.as_ref());
         if let Ok(text) = &self.seen {
             relay.note_config(&self.path, text);
         }
@@ -200,8 +203,8 @@ fn paths(file: &Path) -> WatchedPaths {
     paths
 }
 
-fn warn_of(ignored: &IgnoredKeys) {
-    for line in ignored.to_string().lines() {
+fn warn_of(ignored: Option<&ConfigError>) {
+    for line in ignored.map(ToString::to_string).unwrap_or_default().lines() {
         tracing::warn!("ignored (--allow-unknown-keys): {line}");
     }
 }
@@ -216,7 +219,7 @@ fn take(outcome: Outcome, relay: &Relay) {
             tracing::warn!("new configuration rejected; keeping the running one");
         }
         Outcome::Good { config, ignored, changes, pending } => {
-            warn_of(&ignored);
+            warn_of(ignored.as_ref());
             let result = match changes.is_nothing() {
                 true => ReloadResult::Unchanged,
                 false => ReloadResult::Applied,

@@ -13,7 +13,7 @@ pub(super) use crate::terminal::{PEM, quoted};
 /// Further problems are only counted: every line can be wrong.
 const MAX_PROBLEMS: usize = 100;
 
-/// Rejected file: at least one problem, in file order. Prints one `FILE:LINE: ...` per line.
+/// Rejected file, or ignored keys: at least one problem, in file order. Prints one `FILE:LINE: ...` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     origin: String,
@@ -30,16 +30,6 @@ pub enum UnknownKeys {
     /// what. The latter are all keys about listeners, servers, the admin address, authorization, node groups
     /// and dynamic parameters, and others by name.
     Ignore,
-}
-
-/// Prints one `FILE:LINE: ...` per ignored key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IgnoredKeys(Option<ConfigError>);
-
-impl fmt::Display for IgnoredKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |keys| keys.fmt(f))
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,15 +106,15 @@ impl Report {
         self.at(line, &format!("`{path}`: {problem}"));
     }
 
-    /// Returns the ignored keys.
+    /// Returns the ignored keys, if there are any.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if any problem was reported.
-    pub(super) fn finish(self, origin: &str) -> Result<IgnoredKeys, ConfigError> {
+    pub(super) fn finish(self, origin: &str) -> Result<Option<ConfigError>, ConfigError> {
         match listed(self.problems.into_inner(), origin) {
             Some(errors) => Err(errors),
-            None => Ok(IgnoredKeys(listed(self.ignored.into_inner(), origin))),
+            None => Ok(listed(self.ignored.into_inner(), origin)),
         }
     }
 }

@@ -49,7 +49,7 @@ pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak, TransportLimits};
 pub use dynamic_parameters::DynamicParameter;
-pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
+pub use errors::{ConfigError, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use node::{Locality, Node};
 pub use rollout::{HoldReport, Percent, Rollout};
@@ -186,15 +186,6 @@ section! {
 }
 
 impl Config {
-    /// Reads a file of at most 1 MiB.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] with every problem of the file, by line; also if it cannot be read.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse_file(&Self::read(path)?, path, UnknownKeys::Refuse).map(|(config, _)| config)
-    }
-
     /// Reads the text of a file of at most 1 MiB.
     ///
     /// # Errors
@@ -204,39 +195,21 @@ impl Config {
         yaml::read_file(path).map_err(|problem| ConfigError::single(&path.display().to_string(), problem))
     }
 
-    /// Reads the text of a file.
+    /// Reads a text, with its ignored keys. `origin` names it in messages; relative paths start from its folder.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] with every problem of the text, by line.
     pub fn parse_file(
         text: &str,
-        path: &Path,
+        origin: &Path,
         unknown_keys: UnknownKeys,
-    ) -> Result<(Self, IgnoredKeys), ConfigError> {
-        Self::parse_from(text, &path.display().to_string(), path.parent(), unknown_keys)
-    }
-
-    /// `origin` names the text in messages; if it is a path, relative paths start from its folder.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] with every problem of the text, by line.
-    pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        Self::parse_from(text, origin, Path::new(origin).parent(), UnknownKeys::Refuse)
-            .map(|(config, _)| config)
-    }
-
-    /// Relative paths start from `base`; absent or empty is the working directory.
-    fn parse_from(
-        text: &str,
-        origin: &str,
-        base: Option<&Path>,
-        unknown_keys: UnknownKeys,
-    ) -> Result<(Self, IgnoredKeys), ConfigError> {
+    ) -> Result<(Self, Option<ConfigError>), ConfigError> {
+        let base = origin.parent().unwrap_or_else(|| Path::new(""));
+        let origin = &origin.display().to_string();
         let report = Report::new(unknown_keys);
         let config = yaml::read(text, &report).and_then(|root| {
-            let root = Mapping::root(&root, &report, base.unwrap_or_else(|| Path::new("")));
+            let root = Mapping::root(&root, &report, base);
             let config = notation::whole::<Self>(&root);
             dynamic_parameters::check(&root);
             address_conflict::check(&root);
@@ -249,6 +222,15 @@ impl Config {
             debug_assert!(false, "a reader gave up without a word");
             ConfigError::single(origin, Problem::new(None, "cannot be read"))
         })
+    }
+
+    /// As [`parse_file`](Self::parse_file), without unknown keys.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with every problem of the text, by line.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
+        Self::parse_file(text, Path::new(origin), UnknownKeys::Refuse).map(|(config, _)| config)
     }
 }
 

@@ -3,7 +3,7 @@ use std::io::Write as _;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{UPSTREAM, refused, refused_part};
+use super::{UPSTREAM, load, refused, refused_part};
 use crate::config::Config;
 
 #[test]
@@ -74,13 +74,13 @@ fn huge_texts_are_refused() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&vec![b'#'; (1 << 20) + 1]).unwrap();
     let name = file.path().display();
-    let errors = Config::load(file.path()).unwrap_err();
+    let errors = load(file.path()).unwrap_err();
     assert_eq!(errors.to_string(), format!("{name}: is larger than 1048576 bytes"));
 }
 
 #[test]
 fn a_file_without_an_end_is_not_read_to_the_end() {
-    let errors = Config::load(std::path::Path::new("/dev/zero")).unwrap_err();
+    let errors = load(std::path::Path::new("/dev/zero")).unwrap_err();
     assert_eq!(errors.to_string(), "/dev/zero: is larger than 1048576 bytes");
 }
 
@@ -96,7 +96,7 @@ fn binary_garbage_is_refused() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"node: {}\n\xff\xfe\x00\x01").unwrap();
     let name = file.path().display();
-    let errors = Config::load(file.path()).unwrap_err();
+    let errors = load(file.path()).unwrap_err();
     assert_eq!(errors.to_string(), format!("{name}:2: is not UTF-8 text"));
 
     assert!(refused("\0\0\0").starts_with("f:1: "));
@@ -107,9 +107,9 @@ fn binary_garbage_is_refused() {
 fn a_path_that_is_no_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().display();
-    let errors = Config::load(folder.path()).unwrap_err().to_string();
+    let errors = load(folder.path()).unwrap_err().to_string();
     assert!(errors.starts_with(&format!("{name}: cannot be read: ")), "{errors}");
-    let errors = Config::load(&folder.path().join("none.yaml")).unwrap_err().to_string();
+    let errors = load(&folder.path().join("none.yaml")).unwrap_err().to_string();
     assert!(errors.starts_with(&format!("{name}/none.yaml: cannot be read: ")), "{errors}");
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
+use super::load;
 use super::pages::{reference, reload_list, write_keys};
 use crate::config::errors::Report;
 use crate::config::mapping::{Mapping, is_within};
@@ -85,7 +86,7 @@ fn the_list_of_reloads_follows_from_the_declarations() {
 
 #[test]
 fn the_reference_says_the_defaults() {
-    assert_eq!(Config::load(&in_config("reference.yaml")).unwrap(), defaults());
+    assert_eq!(load(&in_config("reference.yaml")).unwrap(), defaults());
 }
 
 /// The table of docs/tuning.md has words after a default, so that it is not written but compared.
@@ -217,8 +218,8 @@ fn one_declaration_is_all_that_a_key_needs() {
         "f:1: unknown key `txet` at the top level; did you mean `text`?",
         "f:1: `number`: `10` is out of range; allowed is 1 to 9",
         "f:1: `text`: is missing; write a text",
-    ];
         "f:1: `inner` must be a mapping, not a list",
+    ];
     assert_eq!(errors, expected.join("\n"));
 
     let [number, ..] = Sample::KEYS else { panic!("{:?}", Sample::KEYS) };
@@ -375,7 +376,7 @@ fn the_quick_start_serves_its_directory_on_loopback() {
         tls: None,
     }];
     expected.admin.address = "127.0.0.1:15000".parse().unwrap();
-    assert_eq!(Config::load(&in_config("quickstart.yaml")).unwrap(), expected);
+    assert_eq!(load(&in_config("quickstart.yaml")).unwrap(), expected);
 }
 
 /// Log lines and metrics name the key that raises a limit.
