@@ -17,15 +17,18 @@ const TABLE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedError;
 
-/// Decoder of the header blocks of one connection, in order.
+/// Decoder of the header blocks of one connection, in order, with its dynamic table.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    table: Dynamic,
+    /// Newest first.
+    fields: VecDeque<Field>,
+    size: usize,
+    capacity: usize,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { table: Dynamic::new(TABLE) }
+        Self { fields: VecDeque::new(), size: 0, capacity: TABLE }
     }
 }
 
@@ -46,12 +49,12 @@ impl Decoder {
                 if !resizable || size > TABLE {
                     return Err(MalformedError);
                 }
-                self.table.resize(size);
+                self.resize(size);
                 continue;
             }
             resizable = false;
             if first & 0x80 != 0 {
-                let (name, value) = self.table.get(integer(&mut rest, 7)?).ok_or(MalformedError)?;
+                let (name, value) = self.get(integer(&mut rest, 7)?).ok_or(MalformedError)?;
                 tell(name, value);
                 continue;
             }
@@ -62,12 +65,12 @@ impl Decoder {
             if index == 0 {
                 string(&mut rest, &mut name)?;
             } else {
-                name.extend_from_slice(self.table.get(index).ok_or(MalformedError)?.0);
+                name.extend_from_slice(self.get(index).ok_or(MalformedError)?.0);
             }
             string(&mut rest, &mut value)?;
             tell(&name, &value);
             if indexed {
-                self.table.insert(&name, &value);
+                self.insert(&name, &value);
             }
         }
         Ok(())
@@ -185,19 +188,7 @@ impl Field {
     }
 }
 
-/// Dynamic table, newest first, of at most `capacity` bytes.
-#[derive(Debug)]
-struct Dynamic {
-    fields: VecDeque<Field>,
-    size: usize,
-    capacity: usize,
-}
-
-impl Dynamic {
-    const fn new(capacity: usize) -> Self {
-        Self { fields: VecDeque::new(), size: 0, capacity }
-    }
-
+impl Decoder {
     /// Field by its index into both tables, which count as one.
     fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let at = index.checked_sub(1)?;
@@ -341,24 +332,24 @@ mod tests {
         ];
         let block = hex("8287 85bf 4088 25a8 49e9 5ba9 7d7f 8925 a849 e95b b8e8 b4bf");
         assert_eq!(decode(&mut decoder, &block), fields(&third));
-        assert_eq!(decoder.table.get(62), Some((&b"custom-key"[..], &b"custom-value"[..])));
+        assert_eq!(decoder.get(62), Some((&b"custom-key"[..], &b"custom-value"[..])));
     }
 
     #[test]
     fn the_table_forgets_the_oldest() {
         // RFC 7541, C.5, with a table of 256 bytes: entries push each other out.
         let mut decoder = Decoder::default();
-        decoder.table.resize(256);
+        decoder.resize(256);
         let first = hex(
             "4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32 \
              3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
         );
         decode(&mut decoder, &first).expect("the RFC's own block");
-        assert_eq!(decoder.table.size, 222);
+        assert_eq!(decoder.size, 222);
         decode(&mut decoder, &hex("4803 3330 37c1 c0bf")).expect("the RFC's own block");
-        assert_eq!(decoder.table.size, 222);
-        assert_eq!(decoder.table.get(62), Some((&b":status"[..], &b"307"[..])));
-        assert_eq!(decoder.table.get(66), None, "302 is gone");
+        assert_eq!(decoder.size, 222);
+        assert_eq!(decoder.get(62), Some((&b":status"[..], &b"307"[..])));
+        assert_eq!(decoder.get(66), None, "302 is gone");
     }
 
     #[test]
@@ -403,7 +394,7 @@ mod tests {
             let mut decoder = Decoder::default();
             for block in blocks {
                 _ = decoder.decode(&block, |_, _| ());
-                prop_assert!(decoder.table.size <= TABLE);
+                prop_assert!(decoder.size <= TABLE);
             }
         }
     }
