@@ -214,10 +214,7 @@ impl<X: StreamHandler> Connection<X> {
     /// Returns window for bytes of a request body that were read.
     pub(super) fn give_back(&mut self, at: usize, len: usize) {
         let stream = &mut self.streams[at];
-        stream.unread = stream.unread.saturating_sub(len);
-        if !stream.ended
-            && let Some(more) = stream.recv_window.give_back(len)
-        {
+        if let Some(more) = stream.recv_window.give_back(len).filter(|_| !stream.ended) {
             frame::put(&mut self.control, Kind::WindowUpdate, 0, stream.id, &more.to_be_bytes());
         }
         self.give_back_to_all(len);
@@ -334,7 +331,7 @@ impl<X: StreamHandler> Connection<X> {
         if stream.blocked {
             self.blocked.retain(|id| *id != stream.id);
         }
-        self.give_back_to_all(stream.unread);
+        self.give_back_to_all(stream.recv_window.unread());
         if self.streams.is_empty() {
             // A proxy's connection may have had a thousand streams: free the list.
             self.streams = Vec::new();

@@ -189,7 +189,6 @@ impl<X: StreamHandler> Connection<X> {
         if !stream.recv_window.take(payload.len()) {
             return Err(too_much);
         }
-        stream.unread += payload.len();
         let end = head.has(flag::END_STREAM);
         let body_left = stream.body_left.map(|body_left| body_left.checked_sub(data.len() as u64));
         if matches!((body_left, end), (Some(None), _) | (Some(Some(1..)), true)) {
@@ -327,7 +326,6 @@ impl<X: StreamHandler> Connection<X> {
             blocked: false,
             window_wait: MinRate::default(),
             head_bytes: request.size,
-            unread: 0,
             ended: end_stream,
             body_left: request.content_length,
             handler,
