@@ -31,7 +31,7 @@ pub use admission::{Admission, OverloadManager};
 pub use connections::Connections;
 pub use drain::Drain;
 pub use listener::Listener;
-pub use policy::{AuthzPolicy, Policy};
+pub use policy::Policy;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{PollLimits, TransportLimits};
+use crate::config::{Downstream, PollLimits, TransportLimits};
 use crate::http2;
 use crate::identity::{Peer, PeerPattern, Source};
 use crate::subscription::{Permissions, SessionConfig};
@@ -31,15 +31,6 @@ const fn http2_limits(of: &TransportLimits) -> http2::Limits {
     }
 }
 
-/// Rules of all kinds of peers.
-#[derive(Debug)]
-pub struct AuthzPolicy {
-    rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
-    default: RulesByTrust,
-    /// Whether loopback peers may have Secrets. False where a proxy on this machine may stand for anybody.
-    trust_loopback: bool,
-}
-
 /// Rules with and without access to Secrets.
 #[derive(Debug)]
 struct RulesByTrust {
@@ -57,22 +48,41 @@ impl RulesByTrust {
     }
 }
 
-impl AuthzPolicy {
-    /// Creates the policy from `base`: a grant for peers that a rule matches, and `rest` for the others.
-    /// `trust_loopback`: whether loopback may have Secrets.
+/// Rules and limits of new connections and polls.
+#[derive(Debug)]
+pub struct Policy {
+    rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
+    default: RulesByTrust,
+    /// Whether loopback peers may have Secrets. False where a proxy on this machine may stand for anybody.
+    trust_loopback: bool,
+    pub(super) limits: TransportLimits,
+    pub(super) http2: Arc<http2::Limits>,
+    pub(super) polls: PollLimits,
+    drain: Duration,
+}
+
+impl Policy {
+    /// Creates a policy from `base`: a grant for peers that a rule matches, and `rest` for the others.
     pub fn new(
         base: &SessionConfig,
-        granted: Vec<(Vec<PeerPattern>, Permissions)>,
+        granted: impl Iterator<Item = (Vec<PeerPattern>, Permissions)>,
         rest: Permissions,
-        trust_loopback: bool,
+        downstream: &Downstream,
+        polls: PollLimits,
     ) -> Self {
-        let rules =
-            granted.into_iter().map(|(peers, permissions)| (peers, RulesByTrust::new(base, permissions)));
-        Self { rules: rules.collect(), default: RulesByTrust::new(base, rest), trust_loopback }
+        Self {
+            rules: granted.map(|(peers, grant)| (peers, RulesByTrust::new(base, grant))).collect(),
+            default: RulesByTrust::new(base, rest),
+            trust_loopback: downstream.secrets_over_loopback,
+            limits: downstream.transport,
+            http2: Arc::new(http2_limits(&downstream.transport)),
+            polls,
+            drain: downstream.drain,
+        }
     }
 
     /// Rules for a peer. Secrets need a verified certificate, a Unix socket, or trusted loopback.
-    pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
+    pub fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         let local = match peer.source {
             Source::Ip(address) => self.trust_loopback && address.is_loopback(),
             Source::Unix => true,
@@ -82,28 +92,6 @@ impl AuthzPolicy {
         let found = self.rules.iter().find(|(peers, _)| is_about(peers));
         let chosen = found.map_or(&self.default, |(_, chosen)| chosen);
         if trusted { &chosen.trusted } else { &chosen.others }
-    }
-}
-
-/// Rules and limits of new connections and polls.
-#[derive(Debug)]
-pub struct Policy {
-    authz: AuthzPolicy,
-    pub(super) limits: TransportLimits,
-    pub(super) http2: Arc<http2::Limits>,
-    pub(super) polls: PollLimits,
-    drain: Duration,
-}
-
-impl Policy {
-    /// Creates a policy. `drain` is the longest time of a drain.
-    pub fn new(authz: AuthzPolicy, limits: TransportLimits, polls: PollLimits, drain: Duration) -> Self {
-        let http2 = Arc::new(http2_limits(&limits));
-        Self { authz, limits, http2, polls, drain }
-    }
-
-    pub fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
-        self.authz.rules_for(peer)
     }
 
     /// Whether both policies give a peer the same rights. If not, its connections must be closed: they follow
@@ -115,7 +103,7 @@ impl Policy {
 
     /// Time within which every client must answer a response.
     pub(super) fn unacked_timeout(&self) -> Duration {
-        self.authz.default.others.unacked_timeout
+        self.default.others.unacked_timeout
     }
 
     /// Window to close connections that reach `max_connection_age` together: the drain window, but at most a
@@ -145,8 +133,8 @@ mod tests {
 
     #[test]
     fn secrets_are_for_peers_that_are_known_or_on_this_machine() {
-        let authz = AuthzPolicy::new(&SessionConfig::default(), Vec::new(), Permissions::default(), true);
-        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
+        let policy = policy(false);
+        let serves = |peer: &Peer| policy.rules_for(peer).serve_secrets;
         let mut peer = from(1);
         assert!(!serves(&peer), "over the network, without a certificate");
         peer.certificate = Some(Arc::default());
@@ -154,8 +142,8 @@ mod tests {
         assert!(serves(&Peer::unproven(Source::Unix)));
         let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
         assert!(serves(&loopback));
-        let authz = AuthzPolicy { trust_loopback: false, ..authz };
-        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
+        let policy = Policy { trust_loopback: false, ..policy };
+        let serves = |peer: &Peer| policy.rules_for(peer).serve_secrets;
         assert!(!serves(&loopback), "a proxy may be there");
         assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
         loopback.certificate = Some(Arc::default());
@@ -166,10 +154,9 @@ mod tests {
     fn the_first_rule_about_a_peer_decides_alone() {
         let network = |text: &str| vec![PeerPattern::Network(text.parse().unwrap())];
         let some = Permissions { types: Some(std::collections::BTreeSet::new()), ..Permissions::default() };
-        let rules =
-            vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Permissions::default())];
-        let authz = AuthzPolicy::new(&SessionConfig::default(), rules, Permissions::nothing(), true);
-        let permissions = |peer: &Peer| authz.rules_for(peer).permissions.clone();
+        let rules = [(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Permissions::default())];
+        let policy = policy_of(&SessionConfig::default(), rules.into(), Permissions::nothing());
+        let permissions = |peer: &Peer| policy.rules_for(peer).permissions.clone();
         assert_eq!(permissions(&from(1)), some);
         assert_eq!(permissions(&from(2)), Permissions::default());
         assert_eq!(permissions(&Peer::unproven(Source::Unix)), Permissions::nothing());
@@ -181,11 +168,18 @@ mod tests {
         }
     }
 
+    fn policy_of(
+        base: &SessionConfig,
+        granted: Vec<(Vec<PeerPattern>, Permissions)>,
+        rest: Permissions,
+    ) -> Policy {
+        let Config { downstream, rest: polls, .. } = Config::parse("upstream: {directory: d}", "f").unwrap();
+        Policy::new(base, granted.into_iter(), rest, &downstream, polls.polls)
+    }
+
     fn policy(serve_secrets: bool) -> Policy {
-        let rules = SessionConfig { serve_secrets, ..SessionConfig::default() };
-        let Config { downstream, rest, .. } = Config::parse("upstream: {directory: d}", "f").unwrap();
-        let authz = AuthzPolicy::new(&rules, Vec::new(), Permissions::default(), true);
-        Policy::new(authz, downstream.transport, rest.polls, downstream.drain)
+        let base = SessionConfig { serve_secrets, ..SessionConfig::default() };
+        policy_of(&base, Vec::new(), Permissions::default())
     }
 
     #[test]

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::RelayIdentity;
 use crate::cache;
 use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
-use crate::downstream::{AuthzPolicy, Policy};
+use crate::downstream::Policy;
 use crate::node_group::{GroupRules, NodeMatch};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
@@ -70,8 +70,13 @@ fn canary_key(file: &Path) -> anyhow::Result<[u8; 16]> {
 }
 
 pub(super) fn policy(config: &Config) -> Policy {
-    let Config { downstream, rest, .. } = config;
-    Policy::new(authz(config), downstream.transport, rest.polls, downstream.drain)
+    let authorization = &config.authorization;
+    let granted = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
+    let rest = match authorization.default {
+        DefaultAccess::Allow => Permissions::default(),
+        DefaultAccess::Deny => Permissions::nothing(),
+    };
+    Policy::new(&base_rules(config), granted, rest, &config.downstream, config.rest.polls)
 }
 
 pub(super) const fn tuning(config: &Config) -> Tuning {
@@ -120,17 +125,6 @@ fn base_rules(config: &Config) -> SessionConfig {
         given: given(config),
         ..SessionConfig::default()
     }
-}
-
-fn authz(config: &Config) -> AuthzPolicy {
-    let authorization = &config.authorization;
-    let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
-    let rest = match authorization.default {
-        DefaultAccess::Allow => Permissions::default(),
-        DefaultAccess::Deny => Permissions::nothing(),
-    };
-    let trust_loopback = config.downstream.secrets_over_loopback;
-    AuthzPolicy::new(&base_rules(config), rules.collect(), rest, trust_loopback)
 }
 
 fn grant(rule: &AuthorizationRule) -> Permissions {
