@@ -34,7 +34,7 @@ pub(super) enum ResponseBody {
 
 impl ResponseBody {
     pub(super) fn tonic(body: tonic::body::Body, connection: Arc<Connection>) -> Self {
-        Self::Tonic(Box::new(TonicBody { body, connection, ended: false }))
+        Self::Tonic(Box::new(TonicBody { body, connection }))
     }
 
     pub(super) fn json(answer: JsonResponse, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
@@ -48,17 +48,13 @@ impl ResponseBody {
 pub(super) struct TonicBody {
     body: tonic::body::Body,
     connection: Arc<Connection>,
-    ended: bool,
 }
 
 impl TonicBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<http_body::Frame<Bytes>, tonic::Status>>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
         match http_body::Body::poll_frame(Pin::new(&mut self.body), cx) {
             Poll::Pending if self.connection.is_closing() => {
-                self.ended = true;
+                // HTTP/2 ends the stream with them.
                 Poll::Ready(Some(Ok(http_body::Frame::trailers(Status::closing().into_trailers()))))
             }
             polled => polled,

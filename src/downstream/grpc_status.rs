@@ -22,13 +22,11 @@ pub(super) struct Status {
     code: Code,
     message: String,
     limit: Option<Limit>,
-    /// Whether the client receives a retry delay.
-    pushes_back: bool,
 }
 
 impl Status {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), limit: None, pushes_back: false }
+        Self { code, message: message.into(), limit: None }
     }
 
     /// Attributes the status to a limit.
@@ -40,20 +38,13 @@ impl Status {
     pub(super) fn no_memory() -> Self {
         Self::new(Code::Unavailable, "the relay is short of memory; try another server or again")
             .over(Limit::MemoryRefuse)
-            .push_back()
     }
 
     /// Refusal because more clients wait for their first answer than can be answered in time.
     pub(super) fn overloaded() -> Self {
         let message =
             "more clients came at once than the relay can answer in time; try another server or again";
-        Self::new(Code::ResourceExhausted, message).over(Limit::FirstAnswer).push_back()
-    }
-
-    /// Sends a retry delay (gRFC A6): nothing is wrong with the request.
-    const fn push_back(mut self) -> Self {
-        self.pushes_back = true;
-        self
+        Self::new(Code::ResourceExhausted, message).over(Limit::FirstAnswer)
     }
 
     pub(super) fn too_much_buffered(limit: Limit) -> Self {
@@ -102,7 +93,8 @@ impl Status {
     /// Converts to trailers, or to the headers of a response without a body.
     pub(super) fn into_trailers(self) -> HeaderMap {
         let mut trailers = HeaderMap::with_capacity(3);
-        if self.pushes_back {
+        if matches!(self.limit, Some(Limit::MemoryRefuse | Limit::FirstAnswer)) {
+            // Nothing is wrong with the request (gRFC A6).
             let after = u64::try_from(retry_after().as_millis()).unwrap_or(u64::MAX);
             trailers.insert(PUSHBACK, HeaderValue::from(after));
         }
