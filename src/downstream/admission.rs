@@ -89,11 +89,11 @@ const TICK: Duration = Duration::from_millis(250);
 /// Time between two looks below that: no second brings as much.
 const CALM_TICK: Duration = Duration::from_secs(1);
 
-/// Watermarks, and whether new clients are refused now.
+/// Watermarks in bytes, 0 for none, and whether new clients are refused now.
 #[derive(Debug)]
 pub struct OverloadManager {
-    refuse_above: Option<u64>,
-    close_above: Option<u64>,
+    refuse_above: u64,
+    close_above: u64,
     refusing: AtomicBool,
 }
 
@@ -115,6 +115,10 @@ struct OverloadDetector {
     pause: u32,
 }
 
+const fn is_above(in_use: u64, mark: u64) -> bool {
+    mark > 0 && in_use > mark
+}
+
 impl OverloadDetector {
     /// Rounds of closing that may free nothing. Some of the effect shows late. If clients do not take the
     /// memory, closing them is useless.
@@ -125,13 +129,15 @@ impl OverloadDetector {
     fn check(&mut self, manager: &OverloadManager, in_use: u64, open: usize) -> Actions {
         // Refusing ends 5 % below the mark, to avoid flapping: for 1000 MiB it ends at 950. Without clients
         // the resources take the memory, and waiting frees nothing.
-        let limit = |mark: u64| if self.refusing { mark - mark / 20 } else { mark };
-        self.refusing = open > 0 && manager.refuse_above.is_some_and(|mark| in_use > limit(mark));
+        let refuse = manager.refuse_above;
+        let limit = if self.refusing { refuse - refuse / 20 } else { refuse };
+        self.refusing = open > 0 && is_above(in_use, limit);
         let mut actions = Actions { refuse: self.refusing, ..Actions::default() };
-        let Some(mark) = manager.close_above.filter(|mark| in_use > *mark) else {
+        let mark = manager.close_above;
+        if !is_above(in_use, mark) {
             (self.lowest, self.pause) = (None, 0);
             return actions;
-        };
+        }
         if open == 0 {
             return actions;
         }
@@ -160,12 +166,7 @@ impl OverloadDetector {
 impl OverloadManager {
     /// Creates watermarks in bytes; 0 turns one off.
     pub fn new(refuse_above: u64, close_above: u64) -> Arc<Self> {
-        let mark = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
-        Arc::new(Self {
-            refuse_above: mark(refuse_above),
-            close_above: mark(close_above),
-            refusing: AtomicBool::new(false),
-        })
+        Arc::new(Self { refuse_above, close_above, refusing: AtomicBool::new(false) })
     }
 
     pub fn refuses_new(&self) -> bool {
@@ -174,15 +175,14 @@ impl OverloadManager {
 
     /// Measures the memory again and again, and acts on it. Never returns where the system reports memory.
     pub async fn watch(&self, connections: &Connections, unsent: &Arc<Unsent>) {
-        let [refuse_above, close_above] =
-            [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
-        telemetry::report_watermarks(refuse_above, close_above);
-        let lower = self.refuse_above.into_iter().chain(self.close_above).min().unwrap_or(u64::MAX);
+        telemetry::report_watermarks(self.refuse_above, self.close_above);
+        let marks = [self.refuse_above, self.close_above].into_iter().filter(|mark| *mark > 0);
+        let lower = marks.min().unwrap_or(u64::MAX);
         let (mut detector, mut tick) = (OverloadDetector::default(), tokio::time::interval(TICK));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let looked = tick.tick().await;
-            let Some(Usage { resident, in_use }) = Usage::read() else {
+            let Some((resident, in_use)) = memory() else {
                 tracing::info!(
                     "the system does not report the memory of the process; memory watermarks are off"
                 );
@@ -218,7 +218,7 @@ impl OverloadManager {
                 "closing connections frees no memory: pausing it for 30 s; is downstream.memory.close_above too low for the resources?"
             );
         }
-        if self.close_above.is_some_and(|mark| in_use > mark) {
+        if is_above(in_use, self.close_above) {
             let now = Instant::now();
             let closed = connections.close_costliest(actions.close, unsent, now);
             if closed > 0
@@ -238,23 +238,14 @@ impl OverloadManager {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Usage {
-    resident: u64,
-    /// Resident bytes without those that the allocator could hand out.
-    in_use: u64,
-}
-
-impl Usage {
-    /// Measures now; `None` where the system does not report memory.
-    fn read() -> Option<Self> {
-        let resident = resident()?;
-        // With another global allocator, this one holds next to nothing.
-        let [held, allocated] = heap().unwrap_or_default();
-        // The allocator counts untouched pages as resident.
-        let in_use = resident.saturating_sub(held.saturating_sub(allocated)).max(allocated);
-        Some(Self { resident, in_use })
-    }
+/// Resident bytes, and those of them in use, which the allocator cannot hand out. `None` where the system does
+/// not report memory.
+fn memory() -> Option<(u64, u64)> {
+    let resident = resident()?;
+    // With another global allocator, this one holds next to nothing.
+    let [held, allocated] = heap().unwrap_or_default();
+    // The allocator counts untouched pages as resident.
+    Some((resident, resident.saturating_sub(held.saturating_sub(allocated)).max(allocated)))
 }
 
 /// Bytes that the allocator holds, and bytes that are allocated.
@@ -417,7 +408,7 @@ mod tests {
 
     #[test]
     fn the_system_reports_the_memory_of_this_process() {
-        let Some(Usage { resident, in_use }) = Usage::read() else { return };
+        let Some((resident, in_use)) = memory() else { return };
         assert!(in_use > 100 << 10 && in_use <= resident, "{in_use} of {resident}");
     }
 }
