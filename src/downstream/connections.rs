@@ -132,8 +132,7 @@ impl Connections {
         concerned: impl Fn(&Peer) -> bool,
         window: Duration,
     ) -> (usize, impl Future<Output = ()> + Send + 'static) {
-        let all = self.open_where(|connection| connection.peer().is_some_and(|peer| concerned(peer)));
-        (all.len(), close_paced(all, window))
+        self.close_those(&|connection| connection.peer().is_some_and(|peer| concerned(peer)), window)
     }
 
     /// Closes, like [`close_where`](Self::close_where), connections that `judge` let in and would refuse now.
@@ -144,18 +143,20 @@ impl Connections {
         window: Duration,
     ) -> (usize, impl Future<Output = ()> + Send + use<>) {
         let tls = judge.load();
-        let all = self.open_where(|connection| {
-            connection.credentials().is_some_and(|credentials| {
-                credentials.judge.is_same(judge) && !tls.would_accept(&credentials.shown)
-            })
-        });
-        (all.len(), close_paced(all, window))
+        let is_refused = |credentials: &Credentials| {
+            credentials.judge.is_same(judge) && !tls.would_accept(&credentials.shown)
+        };
+        self.close_those(&|connection| connection.credentials().is_some_and(is_refused), window)
     }
 
-    fn open_where(&self, concerned: impl Fn(&Connection) -> bool) -> Vec<Arc<Connection>> {
+    fn close_those(
+        &self,
+        concerned: &dyn Fn(&Connection) -> bool,
+        window: Duration,
+    ) -> (usize, impl Future<Output = ()> + Send + use<>) {
         let mut all = self.all();
         all.retain(|connection| !connection.is_closing() && concerned(connection));
-        all
+        (all.len(), close_paced(all, window))
     }
 
     /// Closes connections until `count` are about to end: the costliest first, then the youngest. Those still
