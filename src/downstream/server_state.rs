@@ -189,49 +189,19 @@ pub(super) fn claimed_node_id(protocol: Protocol, message: &[u8]) -> String {
     Node::decode(raw_node(protocol, message)).unwrap_or_default().id
 }
 
-/// Place of a stream in its group.
-#[derive(Debug)]
-pub(super) struct StreamSeat {
-    seat: GroupSeat,
-    stay: Stay,
-    /// Whether a change of the client's node was logged.
-    is_change_said: bool,
-}
-
-impl StreamSeat {
-    /// Place in the own group, for a stream without a request.
-    pub(super) fn new(server: &ServerState, stay: Stay) -> Self {
-        Self { seat: server.groups.own(), stay, is_change_said: false }
+/// Moves a stream to the group of its first node. Later nodes are ignored (R-EP-05).
+pub(super) fn meet(
+    seat: &mut GroupSeat,
+    session: &mut Session,
+    (server, peer, connection): (&ServerState, &Peer, &Connection),
+    node: Option<&Node>,
+    message: &[u8],
+) -> Result<(), SessionError> {
+    if let Some(node) = node.filter(|_| session.client().is_none() && !server.groups.is_trivial()) {
+        let stay = if session.is_one_shot() { Stay::Visit } else { Stay::Stream };
+        let raw = || raw_node(session.protocol(), message);
+        *seat = enter(server, session.rules(), peer, connection, (node, stay), raw)?;
+        session.enter(Arc::clone(seat.group().cache()));
     }
-
-    pub(super) fn seat(&self) -> &GroupSeat {
-        &self.seat
-    }
-
-    /// Enters the group of the first node. Later nodes are ignored (R-EP-05).
-    pub(super) fn meet(
-        &mut self,
-        session: &mut Session,
-        (server, peer, connection): (&ServerState, &Peer, &Connection),
-        node: Option<&Node>,
-        message: &[u8],
-    ) -> Result<(), SessionError> {
-        let Some(node) = node.filter(|_| !server.groups.is_trivial()) else { return Ok(()) };
-        let Some(client) = session.client() else {
-            let raw = || raw_node(session.protocol(), message);
-            self.seat = enter(server, session.rules(), peer, connection, (node, self.stay), raw)?;
-            session.enter(Arc::clone(self.seat.group().cache()));
-            return Ok(());
-        };
-        // Compared only if it is logged: each request may carry a node.
-        if !self.is_change_said
-            && tracing::enabled!(tracing::Level::DEBUG)
-            && self.seat.differs(&server.groups, node, peer.certificate.as_deref())
-        {
-            self.is_change_said = true;
-            let (was, is) = (client.node_id.as_str(), node.id.as_str());
-            tracing::debug!(%peer, was, is, "a client changed its node; its stream stays in its node group");
-        }
-        Ok(())
-    }
+    Ok(())
 }

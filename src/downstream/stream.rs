@@ -17,7 +17,7 @@ use super::grpc_status::Status;
 use super::message_assembler::Assembler;
 use super::request_memory::Payer;
 use super::scheduler::LazyTimer;
-use super::server_state::{ServerState, StreamSeat, claimed_node_id};
+use super::server_state::{ServerState, claimed_node_id, meet};
 use super::unsent_memory::SendCursor;
 use crate::cache::Protocol;
 use crate::config::TransportLimits;
@@ -25,13 +25,13 @@ use crate::fairness::{
     LARGE_REQUEST, LONGEST_FIRST_ANSWER_WAIT, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY,
 };
 use crate::fleet::Registration;
+use crate::groups::GroupSeat;
 use crate::http2::RequestBody;
 use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
 use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
-use crate::upstream::Stay;
 
 enum RequestOutcome {
     /// Pure ACK of the newest response of a type.
@@ -74,7 +74,7 @@ fn handle(
 pub(super) struct StreamBody {
     requests: Assembler<RequestBody>,
     session: Session,
-    seat: StreamSeat,
+    seat: GroupSeat,
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     server: Arc<ServerState>,
@@ -117,7 +117,7 @@ impl StreamBody {
             requests,
             peer,
             gauge: StreamGauge::open(session.protocol().label()),
-            seat: StreamSeat::new(&server, if session.is_one_shot() { Stay::Visit } else { Stay::Stream }),
+            seat: server.groups.own(),
             server,
             session,
             writing: None,
@@ -236,7 +236,7 @@ impl StreamBody {
             RequestKind::Stale { type_url } => (type_url, RequestResult::Stale, None),
         };
         self.gauge.heard(type_url.kind().short(), result, took);
-        self.registration.heard(&self.session, self.seat.seat().key());
+        self.registration.heard(&self.session, self.seat.key());
     }
 
     /// Handles a request; `None` if that takes long and no thread is free for it.
@@ -244,7 +244,7 @@ impl StreamBody {
         let (session, requests, seat) = (&mut self.session, &mut self.requests, &mut self.seat);
         let at = (&*self.server, &*self.peer, &*self.connection);
         let meet = |session: &mut Session, node: Option<&proto::Node>, message: &[u8]| {
-            seat.meet(session, at, node, message)
+            meet(seat, session, at, node, message)
         };
         // A state-of-the-world request replaces the whole subscription.
         let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY_NAMES;
@@ -279,7 +279,7 @@ impl StreamBody {
         }
         let needs_turn =
             first_answer.needs_turn() && !self.is_late(now) && self.server.scheduler.is_contended();
-        let (session, upstream) = (&mut self.session, self.seat.seat().group().upstream());
+        let (session, upstream) = (&mut self.session, self.seat.group().upstream());
         let is_held_back = self.requests.body().is_held_back();
         let is_long = session.evaluation_cost(now) > MANY_NAMES;
         let next = || {

@@ -132,14 +132,6 @@ impl Groups {
         Ok(GroupSeat { group, visit })
     }
 
-    /// Group for this client, for comparison.
-    fn key_of(&self, node: &Node, certificate: Option<&Certificate>) -> Option<GroupKey> {
-        match self.rules.place(node, certificate) {
-            Ok(Placement::Group(place)) => Some(place.key),
-            Ok(Placement::Own) | Err(_) => None,
-        }
-    }
-
     /// Releases unused groups while polled. While the control plane is away, a group with content stays for
     /// returning clients (R-Relay-06).
     pub async fn release_unused(&self) {
@@ -257,11 +249,6 @@ impl GroupSeat {
     /// The group.
     pub const fn group(&self) -> &Arc<Group> {
         &self.group
-    }
-
-    /// Whether a client with this node belongs to another group.
-    pub fn differs(&self, groups: &Groups, node: &Node, certificate: Option<&Certificate>) -> bool {
-        groups.key_of(node, certificate) != self.visit.as_ref().map(|visit| visit.key.clone())
     }
 }
 
