@@ -49,7 +49,7 @@ fn handle(
     if let Some(acked) = session.on_ack(message) {
         return Ok(RequestOutcome::Ack(acked));
     }
-    session.check_parts(message)?;
+    session.rules().check_parts(session.protocol(), message)?;
     // A node may be kept, and must not keep the rest of its request.
     let message = Bytes::copy_from_slice(message);
     let undecodable =

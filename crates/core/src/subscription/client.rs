@@ -9,9 +9,9 @@ use std::borrow::Cow;
 
 use regex::Regex;
 
-use crate::cache::{Protocol, Role, TtlSupport};
+use crate::cache::{Protocol, TtlSupport};
 use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
-use crate::proto::{self, Node};
+use crate::proto::Node;
 use crate::resource::Parameters;
 
 /// Node of the client, from its first request (R-EP-05).
@@ -43,45 +43,22 @@ const RESOURCE_TTL: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.conf
 const RESOURCE_IN_SOTW: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 
-pub fn observes(node: &proto::Node) -> bool {
-    Features::read(node).observes
+fn has_feature(node: &Node, names: &[&str]) -> bool {
+    node.client_features.iter().take(LISTED).any(|feature| names.contains(&feature.as_str()))
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Features {
-    resource_ttl: bool,
-    resource_in_sotw: bool,
-    is_grpc: bool,
-    observes: bool,
+pub fn observes(node: &Node) -> bool {
+    has_feature(node, &[OBSERVER])
 }
 
-impl Features {
-    pub(super) fn read(node: &proto::Node) -> Self {
-        let has = |names: &[&str]| {
-            node.client_features.iter().take(LISTED).any(|feature| names.contains(&feature.as_str()))
-        };
-        Self {
-            resource_ttl: has(&RESOURCE_TTL),
-            resource_in_sotw: has(&RESOURCE_IN_SOTW),
-            is_grpc: is_grpc(&node.user_agent_name),
-            observes: has(&[OBSERVER]),
-        }
-    }
-
-    /// Whether the client's subscriptions create demand upstream.
-    pub(super) const fn role(self) -> Role {
-        if self.observes { Role::Observer } else { Role::Client }
-    }
-
-    /// TTLs on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
-    pub(super) const fn ttl(self, protocol: Protocol) -> TtlSupport {
-        match protocol {
-            _ if !self.resource_ttl => TtlSupport::Unsupported,
-            Protocol::Sotw if self.resource_in_sotw => TtlSupport::WithResources,
-            Protocol::Sotw => TtlSupport::Unsupported,
-            Protocol::Delta if self.is_grpc => TtlSupport::WithResources,
-            Protocol::Delta => TtlSupport::Heartbeats,
-        }
+/// TTLs on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
+pub(super) fn ttl_support(node: &Node, protocol: Protocol) -> TtlSupport {
+    match protocol {
+        _ if !has_feature(node, &RESOURCE_TTL) => TtlSupport::Unsupported,
+        Protocol::Sotw if has_feature(node, &RESOURCE_IN_SOTW) => TtlSupport::WithResources,
+        Protocol::Sotw => TtlSupport::Unsupported,
+        Protocol::Delta if is_grpc(&node.user_agent_name) => TtlSupport::WithResources,
+        Protocol::Delta => TtlSupport::Heartbeats,
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) mod plain_ack;
 mod requests;
 mod route_guard;
 
-use super::client::{Client, Features, USER_AGENT};
+use super::client::{Client, USER_AGENT, observes, ttl_support};
 use super::permissions::{HiddenCounts, SessionError};
 use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
@@ -200,15 +200,6 @@ impl Session {
         &self.wake_handle
     }
 
-    /// Checks the number of parts of an undecoded request.
-    ///
-    /// # Errors
-    ///
-    /// [`SessionError`] (RESOURCE_EXHAUSTED) if there are too many.
-    pub fn check_parts(&self, message: &[u8]) -> Result<(), SessionError> {
-        self.rules.check_parts(self.profile.protocol, message)
-    }
-
     pub const fn protocol(&self) -> Protocol {
         self.profile.protocol
     }
@@ -358,12 +349,11 @@ impl Session {
             self.is_named = self.cache.rollout().is_some_and(|of| of.names(&node, certificate));
             self.allotted = self.rules.permissions.allot(&given, &proven);
             // A response that stands alone is never renewed.
-            let features = Features::read(&node);
             if !self.one_shot {
-                self.profile.ttl = features.ttl(self.profile.protocol);
+                self.profile.ttl = ttl_support(&node, self.profile.protocol);
             }
-            if self.rules.observers {
-                self.role = features.role();
+            if self.rules.observers && observes(&node) {
+                self.role = Role::Observer;
             }
             let client = self.rules.client(node)?;
             self.of_relay |= client.user_agent == USER_AGENT;
