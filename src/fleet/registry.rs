@@ -72,13 +72,13 @@ impl Record {
 
 impl RecordState {
     fn follow(&mut self, session: &Session) {
-        for (at, view) in session.views().enumerate() {
+        for (at, state) in session.types().iter().enumerate() {
             match self.types.get_mut(at) {
-                Some(progress) if progress.type_url() == view.type_url() => progress.refresh(view),
+                Some(progress) if progress.type_url() == state.type_url() => progress.refresh(state),
                 _ => {
                     // Most streams have one type, or a few.
                     self.types.reserve_exact(1);
-                    self.types.insert(at, TypeProgress::new(view));
+                    self.types.insert(at, TypeProgress::new(state));
                 }
             }
         }
@@ -262,9 +262,9 @@ impl Registration {
 
     pub fn sent(&self, session: &Session, outgoing: &mut Outgoing, now: Instant) {
         let mut state = self.record.state();
-        let view = session.views().find(|view| *view.type_url() == outgoing.type_url);
-        if let Some((progress, view)) = state.find(&outgoing.type_url).zip(view) {
-            progress.sent(view, outgoing.system_version.take(), now);
+        let sent = session.types().iter().find(|state| *state.type_url() == outgoing.type_url);
+        if let Some((progress, sent)) = state.find(&outgoing.type_url).zip(sent) {
+            progress.sent(sent, outgoing.system_version.take(), now);
         }
         state.follow(session);
     }

@@ -12,8 +12,7 @@ const NAMES: [&str; 20] =
 fn state(fixture: &Fixture, client: &mut Client) -> ClientState {
     client.acked(fixture);
     let withheld = Withheld::of([&*fixture.cache]);
-    let view = client.session.views().next().unwrap();
-    TypeProgress::new(view).state(&withheld)
+    TypeProgress::new(&client.session.types()[0]).state(&withheld)
 }
 
 /// Whether the canary, the other client, and clients that ask for `a` or for `b` are held back.

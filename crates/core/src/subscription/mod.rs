@@ -26,10 +26,9 @@ pub use client::{Client, NodeParameterRules, OBSERVER, Outcome, Rule, USER_AGENT
 pub use per_stream_state::{ByteCharge, Versions};
 pub use permissions::{Code, Denied, HiddenCounts, Permissions, SessionError};
 pub use poll::{Poll, PollHistory, PollPeer, PollVerdict};
-pub use progress::{
-    Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress, TypeView,
-};
+pub use progress::{Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress};
 pub use session::flush_order::NextStep;
 pub use session::plain_ack::AckedType;
 pub use session::{Outgoing, Overdue, RequestKind, Session};
 pub use session_config::{SessionConfig, Upstream};
+pub use stream_type::StreamType;

@@ -6,7 +6,6 @@
 //!
 //! Invariant: it keeps no store and no subscription alive.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,32 +22,6 @@ const REJECTIONS: usize = 8;
 pub const REJECTION_TEXT: usize = 500;
 /// Most owed names kept one by one.
 const OWED: usize = 64;
-
-#[derive(Clone, Copy, Debug)]
-pub struct TypeView<'s> {
-    membership: &'s Membership,
-    position: &'s Position,
-    /// Names whose answers are due, even if sent before.
-    owed: [&'s BTreeSet<Name>; 2],
-    /// Whether the client holds earlier resources that were not compared yet.
-    resumes: bool,
-}
-
-impl<'s> TypeView<'s> {
-    pub(super) fn of(state: &'s StreamType) -> Self {
-        let own = state.own();
-        Self {
-            membership: &state.membership,
-            position: &state.position,
-            owed: [&own.owed.names, &own.answering],
-            resumes: own.resumed.is_some() || state.may_hold,
-        }
-    }
-
-    pub fn type_url(&self) -> &'s TypeUrl {
-        self.membership.of().type_url()
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -152,12 +125,12 @@ struct Overtaken {
 }
 
 impl TypeProgress {
-    pub fn new(view: TypeView<'_>) -> Self {
+    pub fn new(of: &StreamType) -> Self {
         let mut progress = Self {
-            type_url: view.type_url().clone(),
+            type_url: of.type_url().clone(),
             of: Weak::new(),
             cohort: Weak::new(),
-            position: view.position.clone(),
+            position: of.position.clone(),
             owed: None,
             resumes: false,
             sent: None,
@@ -165,23 +138,25 @@ impl TypeProgress {
             unconfirmed: None,
             rejections: None,
         };
-        progress.refresh(view);
+        progress.refresh(of);
         progress
     }
 
     /// Copies the session's state; cheap if nothing changed.
-    pub fn refresh(&mut self, view: TypeView<'_>) {
-        let (of, cohort) = (view.membership.of(), view.membership.cohort());
+    pub fn refresh(&mut self, state: &StreamType) {
+        let (of, cohort) = (state.membership.of(), state.membership.cohort());
         if !std::ptr::eq(self.cohort.as_ptr(), Arc::as_ptr(cohort)) {
             (self.of, self.cohort) = (Arc::downgrade(of), Arc::downgrade(cohort));
         }
-        if self.position != *view.position {
-            self.position.clone_from(view.position);
+        if self.position != state.position {
+            self.position.clone_from(&state.position);
         }
-        self.resumes = view.resumes;
-        let owed: usize = view.owed.iter().map(|names| names.len()).sum();
+        self.resumes = state.resumes();
+        // Names whose answers are due, even if sent before.
+        let names = [&state.own().owed.names, &state.own().answering];
+        let owed: usize = names.iter().map(|names| names.len()).sum();
         if owed > 0 || self.owed.is_some() {
-            let names = || view.owed.into_iter().flatten().cloned().collect();
+            let names = || names.into_iter().flatten().cloned().collect();
             let owed = match owed {
                 0 => None,
                 1..=OWED => Some(Owed::Few(names())),
@@ -191,8 +166,8 @@ impl TypeProgress {
         }
     }
 
-    /// Records a response; `view` is the state after it.
-    pub fn sent(&mut self, view: TypeView<'_>, version: Option<Arc<str>>, now: Instant) {
+    /// Records a response; `state` is the state after it.
+    pub fn sent(&mut self, state: &StreamType, version: Option<Arc<str>>, now: Instant) {
         // Moved: all clients share the count of a version.
         let (sent, acked_at) = (self.sent.take(), self.acked_at.take());
         let none = || Box::new(Unconfirmed { from: None, since: now, acked: None, overtaken: None });
@@ -208,7 +183,7 @@ impl TypeProgress {
             unconfirmed.since = now;
             self.position.clone()
         });
-        self.refresh(view);
+        self.refresh(state);
         let version = version.unwrap_or_else(|| Arc::from(""));
         self.sent = Some(Delivery { version, generation: self.position.latest_sent(), at: now });
     }

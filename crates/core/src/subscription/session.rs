@@ -13,7 +13,6 @@ mod route_guard;
 
 use super::client::{Client, USER_AGENT, observes, ttl_support};
 use super::permissions::{HiddenCounts, SessionError};
-use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
 use super::stream_type::StreamType;
 use super::stream_type::ack_gate::Answered;
@@ -220,7 +219,7 @@ impl Session {
 
     /// Whether the client holds resources of an earlier stream, and has no answer yet.
     pub fn resumes(&self) -> bool {
-        self.types.iter().any(|state| state.own().resumed.is_some() || state.may_hold)
+        self.types.iter().any(StreamType::resumes)
     }
 
     pub const fn given_parameters(&self) -> &Parameters {
@@ -228,8 +227,8 @@ impl Session {
     }
 
     /// Types in flush order. None is ever removed.
-    pub fn views(&self) -> impl Iterator<Item = TypeView<'_>> {
-        self.types.iter().map(TypeView::of)
+    pub fn types(&self) -> &[StreamType] {
+        &self.types
     }
 
     pub fn names(&self) -> usize {
@@ -245,7 +244,7 @@ impl Session {
         std::mem::take(&mut self.types)
     }
 
-    /// Number that changes whenever [`views`](Self::views) change.
+    /// Number that changes whenever [`types`](Self::types) change.
     pub fn progress(&self) -> u64 {
         let of = |state: &StreamType| {
             let Position { added, removed, .. } = state.position;
@@ -268,7 +267,7 @@ impl Session {
     }
 
     pub(super) fn find(&self, type_url: &TypeUrl) -> Option<usize> {
-        self.types.iter().position(|state| state.membership.of().type_url() == type_url)
+        self.types.iter().position(|state| state.type_url() == type_url)
     }
 
     pub(super) fn clusters(&self) -> Option<&StreamType> {
@@ -317,7 +316,7 @@ impl Session {
         }
         self.accepted_clusters = None;
         let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
-        let profile = self.profile_of(self.types[at].membership.of().type_url());
+        let profile = self.profile_of(self.types[at].type_url());
         self.types[at].turn(profile);
     }
 

@@ -18,7 +18,7 @@ use crate::cache::{
     Protocol, Role, Rollout, StreamProfile, Subscription, Update, VisibleState,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
-use crate::resource::{Kind, Name};
+use crate::resource::{Kind, Name, TypeUrl};
 
 /// Most unanswered responses whose late answer still counts as a vote.
 const UNJUDGED: usize = 4;
@@ -55,7 +55,7 @@ impl Pending {
 
 /// State of one type on one stream (R-EP-04).
 #[derive(Debug)]
-pub(super) struct StreamType {
+pub struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
     pub(super) position: Position,
@@ -121,8 +121,17 @@ impl StreamType {
         }
     }
 
+    pub fn type_url(&self) -> &TypeUrl {
+        self.membership.of().type_url()
+    }
+
     pub(super) fn subscription(&self) -> &Subscription {
         self.membership.subscription()
+    }
+
+    /// Whether the client holds resources of an earlier stream that were not compared yet.
+    pub(super) fn resumes(&self) -> bool {
+        self.own().resumed.is_some() || self.may_hold
     }
 
     pub(super) fn own(&self) -> &PerStreamState {

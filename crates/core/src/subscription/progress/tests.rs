@@ -41,8 +41,8 @@ impl World {
         world
     }
 
-    fn view(&self) -> TypeView<'_> {
-        self.session.views().next().unwrap()
+    fn view(&self) -> &StreamType {
+        &self.session.types()[0]
     }
 
     fn progress(&self) -> &TypeProgress {
@@ -90,7 +90,7 @@ impl World {
             panic!("something to say")
         };
         self.session.on_flushed(self.now);
-        let view = self.session.views().next().unwrap();
+        let view = &self.session.types()[0];
         self.progress.as_mut().unwrap().sent(view, outgoing.system_version.clone(), self.now);
         outgoing
     }
@@ -372,7 +372,7 @@ fn rejecting_b() -> World {
 
 fn unsubscribe(world: &mut World, name: &str) {
     world.request(|request| request.resource_names_unsubscribe = vec![name.to_owned()]);
-    let view = world.session.views().next().unwrap();
+    let view = &world.session.types()[0];
     world.progress.as_mut().unwrap().refresh(view);
 }
 

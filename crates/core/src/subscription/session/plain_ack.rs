@@ -53,7 +53,7 @@ impl<'a> Answer<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckedType {
-    /// See [`Session::views`].
+    /// See [`Session::types`].
     pub at: usize,
     pub kind: Kind,
 }
@@ -85,7 +85,7 @@ impl Session {
         if text.is_empty() && !self.profile.aggregated {
             return (self.types.len() == 1).then_some(0);
         }
-        self.types.iter().position(|state| state.membership.of().type_url().as_str().as_bytes() == text)
+        self.types.iter().position(|state| state.type_url().as_str().as_bytes() == text)
     }
 }
 
