@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Limits};
+use deltafan::identity::{Peer, Source};
 use deltafan::json::read;
 use deltafan::resource::Kind;
-use deltafan::subscription::{Poll, PollHistory, PollPeer, SessionConfig, Upstream};
+use deltafan::subscription::{Poll, PollHistory, SessionConfig, Upstream};
 
 const MAX_NAMES: usize = 20;
 /// Parts that a request may have beside its names.
@@ -31,8 +32,16 @@ pub(crate) fn run(data: &[u8]) {
         Arc::new(SessionConfig { max_names: MAX_NAMES, max_name_bytes: 100, ..SessionConfig::default() });
     let (memory, now) = (PollHistory::default(), Instant::now());
     let hold = Duration::from_millis(800);
-    let Ok(poll) = Poll::new(&cache, &rules, &memory, Kind::Cluster, part, PollPeer::default(), hold, now)
-    else {
+    let Ok(poll) = Poll::new(
+        &cache,
+        &rules,
+        &memory,
+        Kind::Cluster,
+        part,
+        (&Peer::unproven(Source::Unix), None),
+        hold,
+        now,
+    ) else {
         return;
     };
     assert!(names + located <= MAX_NAMES);

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use crate::fairness::{COLD_HANDICAP, RELAY_HANDICAP};
 use crate::identity::Peer;
 use crate::pool::Tenant;
-use crate::subscription::Session;
+use crate::subscription::{Session, SessionConfig, SessionError};
 use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
@@ -307,13 +307,18 @@ impl NameShare {
         Self { names, bytes }
     }
 
-    /// Sets the number of names and the bytes of their text. Returns the names of the whole connection if
-    /// this part grew.
-    pub(super) fn set(&mut self, names: usize, bytes: usize) -> Option<usize> {
+    /// Sets the number of names and the bytes of their text. `Err` if this part grew, and the connection has
+    /// too many.
+    pub(super) fn set(
+        &mut self,
+        names: usize,
+        bytes: usize,
+        rules: &SessionConfig,
+    ) -> Result<(), SessionError> {
         let grew = names > self.names.amount;
         let all = self.names.set(names);
         self.bytes.set(bytes);
-        grew.then_some(all)
+        if grew { rules.check_connection(all) } else { Ok(()) }
     }
 }
 

@@ -4,16 +4,15 @@
 //! task, no queue, no read buffer. When the client hangs up, the transport drops the future with the poll,
 //! its cohort place and its upstream interest.
 
-use std::sync::Arc;
 use std::task::{self, ready};
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::body::{ClientBody, ResponseBody, text};
-use super::poll_request::{OpenedPoll, PollClient, PollError, open, read};
+use super::poll_request::{OpenedPoll, PollError, open, read};
 use super::scheduler::{BackgroundDrop, LazyTimer};
-use super::server_state::ServerState;
+use super::server_state::Services;
 use crate::fairness::{MANY_NAMES, RETRY};
 use crate::json::{JsonError, JsonResponse};
 use crate::limit::Limit;
@@ -28,20 +27,18 @@ const ERROR_DELAY: Duration = Duration::from_secs(1);
 pub(super) async fn answer(
     kind: Kind,
     request: Request<ClientBody>,
-    client: PollClient,
-    server: Arc<ServerState>,
+    client: Services,
 ) -> Response<ResponseBody> {
     if request.method() != Method::POST {
         // An answer before the end of the body would make the connection unusable.
-        let policy = server.policy.load_full();
-        _ = Box::pin(read(request.into_body(), &client, &policy, &server, &mut None)).await;
+        _ = Box::pin(read(request.into_body(), &client, &mut None)).await;
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "REST-JSON is asked with POST\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
-    if server.admission.overload.refuses_new() {
+    if client.server.admission.overload.refuses_new() {
         gauge.ended(PollOutcome::Refused);
         let reason = "the relay is short of memory; try another server or again";
         return PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
@@ -49,10 +46,10 @@ pub(super) async fn answer(
             .into_response();
     }
     client.connection.note_served();
-    match serve(kind, request, &client, &server, now, &mut gauge).await {
+    match serve(kind, request, &client, now, &mut gauge).await {
         Ok((answer, waited)) => {
             gauge.answered(answer.len(), waited);
-            let body = ResponseBody::json(answer, &client.connection, &server.unsent);
+            let body = ResponseBody::json(answer, &client.connection, &client.server.unsent);
             let mut response = Response::new(body);
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
@@ -70,26 +67,24 @@ type PollAnswer = (JsonResponse, Option<Duration>);
 async fn serve(
     kind: Kind,
     request: Request<ClientBody>,
-    client: &PollClient,
-    server: &ServerState,
+    client: &Services,
     now: Instant,
     gauge: &mut PollGauge,
 ) -> Result<PollAnswer, PollError> {
     // Boxed, so that a waiting poll does not keep the memory of reading.
-    let mut opened = Box::pin(open(kind, request, client, server, now)).await?;
-    let verdict = wait(&mut opened, client, server, gauge).await?;
+    let mut opened = Box::pin(open(kind, request, client, now)).await?;
+    let verdict = wait(&mut opened, client, gauge).await?;
     opened.slot = None;
     // The names count until the poll is answered.
     let OpenedPoll { poll, names: _names, .. } = opened;
-    Box::pin(write(poll, verdict, server)).await
+    Box::pin(write(poll, verdict, client)).await
 }
 
 /// Waits until it is known how to answer. A slow request costs as much as a waiting poll, and may have a slot
 /// already.
 async fn wait(
     opened: &mut OpenedPoll,
-    client: &PollClient,
-    server: &ServerState,
+    client: &Services,
     gauge: &mut PollGauge,
 ) -> Result<PollVerdict, PollError> {
     let OpenedPoll { poll, slot, seat, .. } = opened;
@@ -107,11 +102,11 @@ async fn wait(
                     poll.next(now, upstream)
                 }
             };
-            let verdict = server.scheduler.run(poll.names() > MANY_NAMES, verdict);
+            let verdict = client.server.scheduler.run(poll.names() > MANY_NAMES, verdict);
             let verdict = verdict.unwrap_or(PollVerdict::Wait(now + RETRY));
             let PollVerdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
             if slot.is_none() {
-                let taken = server.polls.park(client.peer.source, &server.policy.load());
+                let taken = client.server.polls.park(client.peer.source, &client.server.policy.load());
                 *slot = Some(taken.ok_or_else(PollError::too_many)?);
             }
             if !std::mem::replace(&mut is_parked, true) {
@@ -126,13 +121,13 @@ async fn wait(
 async fn write(
     poll: BackgroundDrop<Poll>,
     verdict: PollVerdict,
-    server: &ServerState,
+    client: &Services,
 ) -> Result<PollAnswer, PollError> {
-    let polls = &server.polls;
+    let polls = &client.server.polls;
     let written = match verdict {
         PollVerdict::Answer(version) => {
             let found = || {
-                let found = server.scheduler.run(poll.names() > MANY_NAMES, || poll.found());
+                let found = client.server.scheduler.run(poll.names() > MANY_NAMES, || poll.found());
                 found.unwrap_or_else(|| poll.found())
             };
             polls.responses.response(poll.type_url(), version, &poll.asked(), found).await

@@ -1,6 +1,5 @@
 //! Requests of long polls: reading and decoding, and errors as HTTP responses.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task;
@@ -12,22 +11,20 @@ use http_body::Body as _;
 use prost::Message as _;
 
 use super::body::{ClientBody, ResponseBody, text};
-use super::connection::{Connection, NameShare};
+use super::connection::NameShare;
 use super::grpc_status::{report, retry_after};
-use super::policy::Policy;
 use super::request_memory::MemoryShare;
 use super::scheduler::BackgroundDrop;
-use super::server_state::{ServerState, enter};
+use super::server_state::{ServerState, Services, enter};
 use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
 use crate::fleet::{PollRequest, Registration};
 use crate::groups::GroupSeat;
-use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};
 use crate::limit::Limit;
 use crate::pool::Share;
 use crate::proto;
 use crate::resource::Kind;
-use crate::subscription::{Code, Poll, PollPeer, SessionConfig, SessionError};
+use crate::subscription::{Code, Poll, SessionConfig, SessionError};
 use crate::telemetry::PollOutcome;
 use crate::upstream::Stay;
 
@@ -37,13 +34,6 @@ const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 const RETURN_MARGIN: Duration = Duration::from_millis(200);
 /// Text for a client whose connection closes before its request is whole.
 const CLOSING: &str = "the relay closes this connection; reconnect";
-
-#[derive(Debug)]
-pub(super) struct PollClient {
-    pub(super) peer: Arc<Peer>,
-    pub(super) rules: Arc<SessionConfig>,
-    pub(super) connection: Arc<Connection>,
-}
 
 pub(super) struct OpenedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
@@ -71,8 +61,7 @@ fn hold(longest: Duration, headers: &HeaderMap) -> Duration {
 pub(super) async fn open(
     kind: Kind,
     request: Request<ClientBody>,
-    client: &PollClient,
-    server: &ServerState,
+    client: &Services,
     now: Instant,
 ) -> Result<OpenedPoll, PollError> {
     // The content type is ignored: the body can only be JSON, and curl sends another type by default.
@@ -85,13 +74,11 @@ pub(super) async fn open(
         ));
     }
     let mut slot = None;
-    // Read anew: the connection may be older than the policy in force.
-    let policy = server.policy.load_full();
-    let (body, share) = read(body, client, &policy, server, &mut slot).await?;
-    let whole_node = !client.rules.given.is_empty() || !server.groups.is_trivial();
+    let (body, share) = read(body, client, &mut slot).await?;
+    let whole_node = !client.rules.given.is_empty() || !client.server.groups.is_trivial();
     let request = if body.len() > LARGE_REQUEST {
         let (rules, reader) =
-            (Arc::clone(&client.rules), Arc::clone(&server.polls.readers).acquire_owned().await);
+            (Arc::clone(&client.rules), Arc::clone(&client.server.polls.readers).acquire_owned().await);
         // Charged until decoding ends, even if the client is gone by then.
         let kept = (reader, share);
         let read = on_reader_thread(move || {
@@ -109,37 +96,28 @@ pub(super) async fn open(
         drop(share);
         read?
     };
-    // Clients on this machine share a socket as others share an address.
-    let peer = match client.peer.source {
-        Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
-        Source::Ip(IpAddr::V6(address)) => address,
-        Source::Unix => Ipv6Addr::UNSPECIFIED,
-    };
-    let polls = &server.polls;
-    let hold = hold(policy.polls.hold, &head.headers);
-    let (spiffe_id, tenant) = (client.peer.spiffe_id(), client.connection.tenant());
-    let from = PollPeer { key: &peer.octets(), spiffe_id, tenant };
+    let polls = &client.server.polls;
+    let hold = hold(client.server.policy.load().polls.hold, &head.headers);
+    let from = (&*client.peer, client.connection.tenant());
     let is_long = request.resource_names.len() + request.resource_locators.len() > MANY_NAMES;
-    let seat = seat(&request, client, server)?;
+    let seat = seat(&request, client)?;
     let cache = seat.group().cache();
     let version = clip(&request.version_info);
     let node_id = request.node.as_ref().map_or_else(String::new, |node| node.id.clone());
     let read = || Poll::new(cache, &client.rules, &polls.memory, kind, request, from, hold, now);
-    let poll = server.scheduler.run_when_free(is_long, read).await;
-    let poll = poll.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, || node_id))?;
+    let poll = client.server.scheduler.run_when_free(is_long, read).await;
+    let poll = poll.inspect_err(|refusal| client.server.note_denial(refusal, &*client.peer, || node_id))?;
     ServerState::note_hidden(poll.hidden());
     let mut names = NameShare::new(&client.connection);
-    if let Some(all) = names.set(poll.names(), poll.name_bytes()) {
-        // 503, not 413: other requests of the connection use the names.
-        client
-            .rules
-            .check_connection(all)
-            .map_err(|refusal| PollError::from(refusal).with_status(StatusCode::SERVICE_UNAVAILABLE))?;
-    }
-    let registration = server.fleet.open("rest", Arc::clone(&client.peer), client.connection.number(), now);
+    // 503, not 413: other requests of the connection use the names.
+    let too_many =
+        |refusal| PollError { status: StatusCode::SERVICE_UNAVAILABLE, ..PollError::from(refusal) };
+    names.set(poll.names(), poll.name_bytes(), &client.rules).map_err(too_many)?;
+    let registration =
+        client.server.fleet.open("rest", Arc::clone(&client.peer), client.connection.number(), now);
     let asked = PollRequest { version, audience: poll.audience() };
     registration.polled(Arc::clone(poll.client()), seat.key(), asked);
-    let scheduler = (poll.names() > MANY_NAMES).then(|| server.scheduler.clone());
+    let scheduler = (poll.names() > MANY_NAMES).then(|| client.server.scheduler.clone());
     let poll = BackgroundDrop::new(poll, scheduler);
     Ok(OpenedPoll { poll, slot, names, seat, _registration: registration })
 }
@@ -150,26 +128,23 @@ fn clip(version: &str) -> Box<str> {
 }
 
 /// Takes a place in the node group of a request. No node counts as an empty node.
-fn seat(
-    request: &proto::DiscoveryRequest,
-    client: &PollClient,
-    server: &ServerState,
-) -> Result<GroupSeat, PollError> {
+fn seat(request: &proto::DiscoveryRequest, client: &Services) -> Result<GroupSeat, PollError> {
     let nothing = proto::Node::default();
     let node = request.node.as_ref().unwrap_or(&nothing);
     let raw = || node.encode_to_vec().into();
-    let entered = enter(server, &client.rules, &client.peer, &client.connection, (node, Stay::Visit), raw);
-    Ok(entered.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, || &node.id))?)
+    let entered =
+        enter(&client.server, &client.rules, &client.peer, &client.connection, (node, Stay::Visit), raw);
+    Ok(entered.inspect_err(|refusal| client.server.note_denial(refusal, &*client.peer, || &node.id))?)
 }
 
 /// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.
 pub(super) async fn read(
     body: ClientBody,
-    client: &PollClient,
-    policy: &Policy,
-    server: &ServerState,
+    client: &Services,
     slot: &mut Option<Share>,
 ) -> Result<(Bytes, MemoryShare), PollError> {
+    // Read anew: the connection may be older than the policy in force.
+    let policy = client.server.policy.load_full();
     let limit = policy.limits.max_request_bytes;
     let too_large = || {
         let reason = format!("a request of more than {limit} bytes is over the limit");
@@ -179,7 +154,7 @@ pub(super) async fn read(
         return Err(too_large());
     }
     let timeout = policy.limits.first_request_timeout;
-    let mut share = MemoryShare::new(&server.buffered, &client.connection);
+    let mut share = MemoryShare::new(&client.server.buffered, &client.connection);
     let collect = async {
         let (mut body, mut read, mut slice_start) = (body, BytesMut::new(), Instant::now());
         let mut next = |cx: &mut task::Context<'_>| {
@@ -189,7 +164,7 @@ pub(super) async fn read(
             }
             let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && slot.is_none() {
-                let taken = server.polls.park(client.peer.source, policy);
+                let taken = client.server.polls.park(client.peer.source, &policy);
                 *slot = Some(taken.ok_or_else(PollError::too_many)?);
             }
             polled.map(Ok)
@@ -266,10 +241,6 @@ impl PollError {
     pub(super) fn too_many() -> Self {
         let reason = "too many requests of this address are held already (rest.max_polls_per_peer)";
         Self::new(PollOutcome::TooMany, StatusCode::TOO_MANY_REQUESTS, reason).over(Limit::Polls)
-    }
-
-    fn with_status(self, status: StatusCode) -> Self {
-        Self { status, ..self }
     }
 
     pub(super) const fn over(mut self, limit: Limit) -> Self {

@@ -61,6 +61,16 @@ pub struct ServerState {
     pub scheduler: FairScheduler,
 }
 
+/// Basis of the answers to the requests of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Services {
+    pub(super) server: Arc<ServerState>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) rules: Arc<SessionConfig>,
+    pub(super) connection: Arc<Connection>,
+    pub(super) peer: Arc<Peer>,
+}
+
 impl ServerState {
     /// Whether a request with these headers comes from this relay.
     pub(super) fn is_itself(&self, headers: &HeaderMap) -> bool {

@@ -9,26 +9,13 @@ use tonic::Code;
 use tower::Service as _;
 
 use super::body::{ClientBody, ResponseBody, text};
-use super::connection::Connection;
 use super::grpc_status::Status;
-use super::policy::Policy;
 use super::poll;
-use super::poll_request::PollClient;
-use super::server_state::{HTTP2_REMEDY, ServerState};
+use super::server_state::{HTTP2_REMEDY, Services};
 use super::stream::StreamBody;
 use crate::cache::Protocol;
-use crate::identity::Peer;
 use crate::routes::{self, Route};
-use crate::subscription::{Session, SessionConfig};
-
-#[derive(Clone, Debug)]
-pub(super) struct Services {
-    pub(super) server: Arc<ServerState>,
-    pub(super) policy: Arc<Policy>,
-    pub(super) rules: Arc<SessionConfig>,
-    pub(super) connection: Arc<Connection>,
-    pub(super) peer: Arc<Peer>,
-}
+use crate::subscription::Session;
 
 impl Services {
     pub(super) async fn answer(self, request: Request<ClientBody>) -> Response<ResponseBody> {
@@ -43,8 +30,7 @@ impl Services {
 
     async fn route(self, request: Request<ClientBody>) -> Response<ResponseBody> {
         if let Some(kind) = routes::polled_type(request.uri().path()) {
-            let client = PollClient { peer: self.peer, rules: self.rules, connection: self.connection };
-            return poll::answer(kind, request, client, self.server).await;
+            return poll::answer(kind, request, self).await;
         }
         let route = Route::of(request.uri().path());
         let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");

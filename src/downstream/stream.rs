@@ -184,7 +184,9 @@ impl StreamBody {
                 Some(Err(status)) => return Err(status),
                 None => return self.charge_memory(now).map(|()| true),
             }
-            self.count_names()?;
+            // Too many end the stream, and so their upstream subscription.
+            let (names, bytes) = (self.session.names(), self.session.name_bytes());
+            self.names.set(names, bytes, self.session.rules())?;
             if now.elapsed() >= REQUEST_SLICE {
                 break;
             }
@@ -195,14 +197,6 @@ impl StreamBody {
 
     fn charge_memory(&mut self, now: Instant) -> Result<(), Status> {
         self.requests.charge(&self.server.buffered, &self.connection, now)
-    }
-
-    /// Charges the names to the connection. Too many end the stream, and so their upstream subscription.
-    fn count_names(&mut self) -> Result<(), Status> {
-        match self.names.set(self.session.names(), self.session.name_bytes()) {
-            Some(all) => Ok(self.session.rules().check_connection(all)?),
-            None => Ok(()),
-        }
     }
 
     /// Notes for operators that the session passed changes that do not concern its client.

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::descriptors::Descriptors;
 use deltafan::downstream::ResponseCache;
+use deltafan::identity::{Peer, Source};
 use deltafan::json::JsonResponse;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
 use deltafan::subscription::{
-    NextStep, Outgoing, Poll, PollHistory, PollPeer, PollVerdict, Session, SessionConfig, Upstream,
+    NextStep, Outgoing, Poll, PollHistory, PollVerdict, Session, SessionConfig, Upstream,
 };
 use deltafan_test_support::wire;
 use stats_alloc::Region;
@@ -228,8 +229,16 @@ impl Pollers {
         };
         let (rules, now) = (Arc::new(SessionConfig::default()), self.fleet.now);
         let (cache, hold) = (&self.fleet.cache, Duration::from_secs(60));
-        let poll =
-            Poll::new(cache, &rules, &self.memory, Kind::Route, request, PollPeer::default(), hold, now);
+        let poll = Poll::new(
+            cache,
+            &rules,
+            &self.memory,
+            Kind::Route,
+            request,
+            (&Peer::unproven(Source::Unix), None),
+            hold,
+            now,
+        );
         self.polls.push(poll.unwrap());
     }
 

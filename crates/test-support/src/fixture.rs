@@ -13,11 +13,11 @@ use deltafan::cache::{
     Budget, Cache, Change, Completeness, Lease, Limits, Op, Order, OriginError, Protocol, Resend,
     RolloutSettings, View, Writer,
 };
+use deltafan::identity::{Peer, Source};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{
-    NextStep, Overdue, Poll, PollHistory, PollPeer, RequestKind, Session, SessionConfig, SessionError,
-    Upstream,
+    NextStep, Overdue, Poll, PollHistory, RequestKind, Session, SessionConfig, SessionError, Upstream,
 };
 
 use crate::wire::{self, Told, parameters, type_url, variant};
@@ -162,8 +162,8 @@ impl Fixture {
         request: proto::DiscoveryRequest,
         hold: Duration,
     ) -> Result<Poll, SessionError> {
-        let (rules, peer) = (Arc::new(self.rules.clone()), PollPeer { key: b"peer", ..PollPeer::default() });
-        Poll::new(&self.cache, &rules, memory, url(short).kind(), request, peer, hold, self.now)
+        let (rules, peer) = (Arc::new(self.rules.clone()), Peer::unproven(Source::Unix));
+        Poll::new(&self.cache, &rules, memory, url(short).kind(), request, (&peer, None), hold, self.now)
     }
 
     pub fn client(&self, protocol: Protocol, only: Option<&str>) -> Client {

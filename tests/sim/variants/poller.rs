@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Cache;
+use deltafan::identity::{Peer, Source};
 use deltafan::proto::{self, ResourceLocator};
-use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, SessionConfig, Upstream};
+use deltafan::subscription::{Poll, PollHistory, PollVerdict, SessionConfig, Upstream};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -78,8 +79,10 @@ impl Poller {
             ..proto::DiscoveryRequest::default()
         };
         let kind = type_url(TYPES[self.at]).kind();
-        self.open =
-            Some(Poll::new(cache, rules, memory, kind, request, PollPeer::default(), HOLD, now).unwrap());
+        self.open = Some(
+            Poll::new(cache, rules, memory, kind, request, (&Peer::unproven(Source::Unix), None), HOLD, now)
+                .unwrap(),
+        );
     }
 
     /// Looks whether it is answered; returns whether it was.

@@ -25,7 +25,7 @@ mod subscription_edit;
 pub use client::{Client, NodeParameterRules, OBSERVER, Outcome, Rule, USER_AGENT, observes};
 pub use per_stream_state::{ByteCharge, Versions};
 pub use permissions::{Code, Denied, HiddenCounts, Permissions, SessionError};
-pub use poll::{Poll, PollHistory, PollPeer, PollVerdict};
+pub use poll::{Poll, PollHistory, PollVerdict};
 pub use progress::{Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress};
 pub use session::flush_order::NextStep;
 pub use session::plain_ack::AckedType;

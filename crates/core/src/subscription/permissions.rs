@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::client::Client;
+use super::client::{Client, NodeParameterRules};
 use crate::cache::{ClientScope, FellBehindError, ParameterView, StoreLimitError, Subscription};
 use crate::group_table::GroupLimitError;
 use crate::limit::Limit;
 use crate::node_group::NoGroupError;
+use crate::proto::Node;
 use crate::resource::wire::MalformedError;
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
@@ -98,12 +99,18 @@ impl Permissions {
         }
     }
 
-    /// Combines the given parameters with those that are proven or imposed.
-    pub(super) fn allot(&self, given: &Parameters, proven: &Parameters) -> ClientScope {
+    /// Combines the parameters that a node gives with those that are proven or imposed.
+    pub(super) fn allot(
+        &self,
+        rules: &NodeParameterRules,
+        node: &Node,
+        spiffe_id: Option<&str>,
+    ) -> ClientScope {
         let only = self.parameters.iter().filter(|(_, values)| values.len() == 1);
         let pairs = only.flat_map(|(key, values)| values.iter().map(|value| (key.clone(), value.clone())));
-        let imposed = proven.completed_with(&pairs.collect());
-        ClientScope { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
+        let imposed = rules.proven(spiffe_id).completed_with(&pairs.collect());
+        let given = rules.parameters(node, spiffe_id).completed_with(&imposed);
+        ClientScope { given, imposed, scope: self.names.clone() }
     }
 
     pub(super) fn hides<'a>(&self, wildcard: bool, names: impl Iterator<Item = &'a Name>) -> HiddenCounts {

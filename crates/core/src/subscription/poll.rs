@@ -15,12 +15,14 @@
 //! - The memory is bounded by [`LIMIT`] and by time. A forgotten poll costs time, never correctness.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use xxhash_rust::xxh3::{self, Xxh3};
+use xxhash_rust::xxh3;
 
 use super::client::Client;
 use super::permissions::{HiddenCounts, SessionError};
@@ -29,8 +31,9 @@ use super::session_config::{SessionConfig, Upstream, only_type};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
     Cache, Completeness, Membership, ParameterView, Protocol, SetContents, SetState, SetVersion,
-    StreamProfile, Subscription, TtlSupport, TypeCache, WakeHandle,
+    StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
+use crate::identity::Peer;
 use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
@@ -49,14 +52,6 @@ pub enum PollVerdict {
     Unknown,
     /// Wait for the cache, until this time at most.
     Wait(Instant),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PollPeer<'a> {
-    /// Bytes that tell apart peers with equal node ids.
-    pub key: &'a [u8],
-    pub spiffe_id: Option<&'a str>,
-    pub tenant: Option<&'a Tenant>,
 }
 
 #[derive(Debug)]
@@ -93,7 +88,7 @@ impl Poll {
         poll_history: &PollHistory,
         kind: Kind,
         request: proto::DiscoveryRequest,
-        from: PollPeer<'_>,
+        (peer, tenant): (&Peer, Option<&Tenant>),
         hold: Duration,
         now: Instant,
     ) -> Result<Self, SessionError> {
@@ -102,26 +97,26 @@ impl Poll {
         rules.check_list(&request.resource_names, &request.resource_locators)?;
         // Each poll carries its node (R-REST-02); with curl it may be missing.
         let node = request.node.unwrap_or_default();
-        let given = rules.given.parameters(&node, from.spiffe_id);
+        let allotted = rules.permissions.allot(&rules.given, &node, peer.spiffe_id());
         let client = rules.client(node)?;
         let legacy = rules.allows_legacy_wildcard(&type_url, &client.user_agent);
         // Each request counts as the first (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = SotwNames::default().read(names, locators, legacy);
-        let allotted = rules.permissions.allot(&given, &rules.given.proven(from.spiffe_id));
-        let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant, None)?;
-        let key = PollKey::new(from.key, &client.node_id, &of, &subscription);
+        let of = rules.store(cache, &type_url, &subscription, &allotted, tenant, None)?;
+        let wake_handle = Arc::new(WakeHandle::of(tenant.cloned()));
+        let profile =
+            StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Unsupported };
+        let membership = of.join(subscription, profile, &wake_handle);
+        let key = poll_history.keys.hash_one((peer.source, &client.node_id, asked(&membership)));
         let past = poll_history.recall(key, now);
         let offered = OfferedVersion::read(&request.version_info);
         // Clients without an id cannot be told apart.
         let is_unwelcome = |given: &DeliveredVersion| given.over == offered && !client.node_id.is_empty();
         let unwelcome = past.delivered.filter(is_unwelcome);
-        let wake_handle = Arc::new(WakeHandle::of(from.tenant.cloned()));
-        let profile =
-            StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Unsupported };
         Ok(Self {
             client: Arc::new(client),
-            membership: of.join(subscription, profile, &wake_handle),
+            membership,
             wake_handle,
             rules: Arc::clone(rules),
             offered,
@@ -162,8 +157,7 @@ impl Poll {
 
     /// Cache, type, view and subscription. Polls with equal values see the same at a moment.
     pub fn asked(&self) -> (u64, &str, &ParameterView, &Subscription) {
-        let of = self.membership.of();
-        (of.cache(), of.type_url().as_str(), of.parameter_view(), self.membership.subscription())
+        asked(&self.membership)
     }
 
     pub fn hidden(&self) -> HiddenCounts {
@@ -296,36 +290,18 @@ impl Poll {
     }
 }
 
+fn asked(membership: &Membership) -> (u64, &str, &ParameterView, &Subscription) {
+    let of = membership.of();
+    (of.cache(), of.type_url().as_str(), of.parameter_view(), membership.subscription())
+}
+
 const LIMIT: usize = 1 << 16;
 /// Longest pause between two polls of a client. With a longer `refresh_delay`, rejected versions
 /// are rare anyway.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Hash of the peer's address, node id, node group's cache, type and names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct PollKey(u128);
-
-impl PollKey {
-    /// Key of a peer with this `node.id` and store.
-    pub(super) fn new(peer: &[u8], node_id: &str, of: &TypeCache, subscription: &Subscription) -> Self {
-        let mut hasher = Xxh3::new();
-        let mut part = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
-        };
-        part(peer);
-        part(node_id.as_bytes());
-        part(&of.cache().to_le_bytes());
-        part(of.type_url().as_str().as_bytes());
-        part(&[subscription.wildcard.into()]);
-        subscription.names().iter().for_each(|name| part(name.as_str().as_bytes()));
-        for (name, parameters) in subscription.locators().into_iter().flatten() {
-            part(name.as_str().as_bytes());
-            parameters.iter().flat_map(|(key, value)| [key, value]).for_each(|text| part(text.as_bytes()));
-        }
-        Self(hasher.digest128())
-    }
-}
+/// Hash of the peer's address, its node id, and what it [asks for](Poll::asked).
+type PollKey = u64;
 
 /// Version that a client says it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,7 +339,11 @@ pub(super) struct PollRecord {
 }
 
 #[derive(Debug, Default)]
-pub struct PollHistory(Mutex<PollRecords>);
+pub struct PollHistory {
+    records: Mutex<PollRecords>,
+    /// Secret of this process, so that no peer finds the key of another.
+    keys: RandomState,
+}
 
 #[derive(Debug, Default)]
 struct PollRecords {
@@ -374,13 +354,13 @@ struct PollRecords {
 
 impl PollHistory {
     fn recall(&self, key: PollKey, now: Instant) -> PollRecord {
-        let records = self.0.lock();
+        let records = self.records.lock();
         let fresh = records.past.get(&key).filter(|(at, _)| now < *at + TTL);
         fresh.map(|(_, past)| *past).unwrap_or_default()
     }
 
     fn remember(&self, key: PollKey, past: PollRecord, now: Instant) {
-        let mut records = self.0.lock();
+        let mut records = self.records.lock();
         let PollRecords { past: known, order } = &mut *records;
         while let Some((at, oldest)) = order.front().copied()
             && (order.len() >= LIMIT || now >= at + TTL)
@@ -405,18 +385,18 @@ mod tests {
         let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
         let at = |number: usize| start + Duration::from_micros(number as u64);
         for number in 0..2 * LIMIT {
-            poll_history.remember(PollKey(number as u128 % 100_000), past, at(number));
+            poll_history.remember(number as PollKey % 100_000, past, at(number));
         }
         let sizes = || {
-            let records = poll_history.0.lock();
+            let records = poll_history.records.lock();
             (records.past.len(), records.order.len())
         };
         assert!(sizes().0 <= LIMIT && sizes().1 <= LIMIT);
-        let newest = PollKey((2 * LIMIT as u128 - 1) % 100_000);
+        let newest = (2 * LIMIT as PollKey - 1) % 100_000;
         assert_eq!(poll_history.recall(newest, at(2 * LIMIT)), past);
         let late = at(2 * LIMIT) + TTL;
         assert_eq!(poll_history.recall(newest, late), PollRecord::default());
-        poll_history.remember(PollKey(0), past, late);
+        poll_history.remember(0, past, late);
         assert_eq!(sizes(), (1, 1));
     }
 
@@ -424,9 +404,9 @@ mod tests {
     fn a_memory_that_is_renewed_stays() {
         let (poll_history, start) = (PollHistory::default(), Instant::now());
         let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
-        poll_history.remember(PollKey(1), past, start);
-        poll_history.remember(PollKey(1), past, start + TTL / 2);
-        poll_history.remember(PollKey(2), past, start + TTL);
-        assert_eq!(poll_history.recall(PollKey(1), start + TTL), past);
+        poll_history.remember(1, past, start);
+        poll_history.remember(1, past, start + TTL / 2);
+        poll_history.remember(2, past, start + TTL);
+        assert_eq!(poll_history.recall(1, start + TTL), past);
     }
 }

@@ -343,10 +343,8 @@ impl Session {
             };
             let certificate = self.certificate.as_deref();
             let spiffe_id = certificate.and_then(|of| of.spiffe_id.as_deref());
-            let given = self.rules.given.parameters(&node, spiffe_id);
-            let proven = self.rules.given.proven(spiffe_id);
             self.is_named = self.cache.rollout().is_some_and(|of| of.names(&node, certificate));
-            self.allotted = self.rules.permissions.allot(&given, &proven);
+            self.allotted = self.rules.permissions.allot(&self.rules.given, &node, spiffe_id);
             // A response that stands alone is never renewed.
             if !self.one_shot {
                 self.profile.ttl = ttl_support(&node, self.profile.protocol);
