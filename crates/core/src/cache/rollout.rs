@@ -55,7 +55,8 @@ use crate::resource::{Name, TypeUrl};
 use orders::StandingOrders;
 pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus, Withheld};
-pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores};
+use track_ops::ALL_TRACKS;
+pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores, Tracks};
 use trial::{Candidate, Place, Response, Step, Trial};
 use verdicts::Voter;
 
@@ -93,7 +94,7 @@ struct RolloutState {
     /// Canary outside the share, by the hash of its node ID, and its number of streams.
     stand_in: Option<(u64, usize)>,
     /// Names that changed since the trial began, with the digest of the newest content; `None` for a removal.
-    waiting: BTreeMap<StoreKey, BTreeMap<Name, Option<u128>>>,
+    waiting: BTreeMap<Place, Option<u128>>,
     /// When the next trial begins.
     begins_at: Option<Instant>,
     trial: Option<Trial>,
@@ -204,7 +205,7 @@ impl Rollout {
     /// Whether a response may have a change on trial now.
     pub fn is_trying(&self, type_url: &TypeUrl) -> bool {
         let state = self.state.lock();
-        state.trial.as_ref().is_some_and(|trial| trial.names.keys().any(|(of, _)| of == type_url))
+        state.trial.as_ref().is_some_and(|trial| trial.names.keys().any(|((of, _), _)| of == type_url))
     }
 
     /// Counts a canary's answer to a response; `rejection` is the text of a NACK.
@@ -242,11 +243,9 @@ impl Rollout {
             if kept_back.is_some() && track_ops::waits_with_name(op) && !is_kept_back {
                 state.standing.contents.remove(&place);
             }
-            let is_on_trial = state.trial.as_ref().is_some_and(|trial| trial.get(&place).is_some());
+            let is_on_trial = state.trial.as_ref().is_some_and(|trial| trial.names.contains_key(&place));
             // The stable track does not have what the origin has.
-            let is_waiting = is_on_trial
-                || kept_back.is_some()
-                || state.waiting.get(key).is_some_and(|names| names.contains_key(name));
+            let is_waiting = is_on_trial || kept_back.is_some() || state.waiting.contains_key(&place);
             let is_fact = |of: &Snapshot| track_ops::is_fact(op, of);
             if !is_kept_back && is_fact(origin) && is_fact(stable) {
                 for_stable.push(op.clone());
@@ -275,11 +274,11 @@ impl Rollout {
                 // A change on trial stays so, unless the stable track has moved on: then it is compared again.
                 let is_same = |of: &Candidate| of.digest == track_ops::given(op);
                 if let Some(trial) = state.trial.as_mut().filter(|_| !waits)
-                    && !trial.get(&place).is_some_and(is_same)
+                    && !trial.names.get(&place).is_some_and(is_same)
                 {
                     trial.remove(&place);
                 }
-                state.waiting.entry(key.clone()).or_default().insert(name.clone(), track_ops::given(op));
+                state.waiting.insert(place, track_ops::given(op));
             }
         }
         if state.begins_at.is_none() && !state.waiting.is_empty() {
@@ -385,24 +384,18 @@ impl Rollout {
     /// `is_released`: an operator lets the held removals pass the brake.
     fn begin(&self, state: &mut RolloutState, at: &Moment<'_>, is_released: bool) -> Vec<Move> {
         state.begins_at = None;
-        let mut names = std::mem::take(&mut state.waiting);
         let old = state.trial.take().unwrap_or_else(|| Trial::new(at.now, 0));
-        for (key, name, candidate) in old.all() {
-            names.entry(key.clone()).or_default().insert(name.clone(), candidate.digest);
-        }
+        state.waiting.extend(old.names.iter().map(|(place, of)| (place.clone(), of.digest)));
+        let due = state.waiting.extract_if(.., |((type_url, _), _), _| !state.standing.holds(type_url));
+        let due: Vec<Place> = due.map(|(place, _)| place).collect();
         let mut trial = Trial::new(at.now + self.settings.window, state.step_from(0).unwrap_or_default());
         let (mut moves, mut later, mut braked) = (Vec::new(), Vec::new(), BTreeSet::new());
         let none = Arc::default();
         let are_gone = !state.canaries.is_empty() && state.canaries.iter().all(|streams| *streams == 0);
         let step = Track::Canary(trial.step);
         let asked = step..=if are_gone { Track::Stable } else { step };
-        for (key, names) in names {
+        for (key, names) in trial::by_store(due) {
             let Some(stores) = (at.stores)(&key) else { continue };
-            if state.standing.holds(&key.0) {
-                state.waiting.insert(key, names);
-                continue;
-            }
-            let names: Vec<Name> = names.into_keys().collect();
             let Some(canary) = stores.canaries.get(usize::from(trial.step)) else { continue };
             let (origin, stable) = (&stores.origin, &stores.stable);
             let (mut moved, mut removed, mut new) = (Vec::new(), Vec::new(), Vec::new());
@@ -418,7 +411,7 @@ impl Rollout {
                 if !track_ops::differs(name, stable, origin) {
                     continue;
                 }
-                let older = old.get(&place).filter(|older| older.digest == digest);
+                let older = old.names.get(&place).filter(|older| older.digest == digest);
                 // Canaries were sent it before, or an operator lets it through.
                 let has_passed = older.is_some_and(|older| older.sent_at.is_some())
                     || (is_released && old.is_held(&place));
@@ -432,18 +425,18 @@ impl Rollout {
                     let verdicts = Arc::clone(older.map_or(&none, |older| &older.verdicts));
                     Candidate { digest, sent_at: Some(at.clock), reach, is_asked, verdicts }
                 });
-                trial.insert(place, candidate, origin);
+                trial.content.entry(key.clone()).or_insert_with(|| Arc::clone(origin));
+                trial.names.insert(place, candidate);
             }
             let most = self.settings.max_removed;
             if most.is_some_and(|most| track_ops::is_too_much(removed.len(), stable, most)) {
                 braked.extend(removed);
             }
             // Those of later steps are not sent it yet.
-            later.extend(stores.to_canaries(trial.step + 1, &key, &new, stable));
-            for step in 0..=trial.step {
-                let (key, names, to) = (key.clone(), moved.clone(), Arc::clone(origin));
-                moves.push(Move { track: Track::Canary(step), key, names, to });
-            }
+            let tracks = Track::Canary(trial.step + 1)..=Track::Canary(u8::MAX);
+            later.push(Move { tracks, key: key.clone(), names: new, to: Arc::clone(stable) });
+            let tracks = Track::Canary(0)..=step;
+            moves.push(Move { tracks, key, names: moved, to: stores.origin });
         }
         let is_braked = !braked.is_empty();
         if is_braked {
@@ -468,7 +461,7 @@ impl RolloutState {
     fn held(&self) -> impl Iterator<Item = (&Place, &Candidate)> {
         self.trial.iter().flat_map(|trial| {
             let held = trial.held().into_iter().flatten();
-            held.filter_map(|place| Some((place, trial.get(place)?)))
+            held.filter_map(|place| Some((place, trial.names.get(place)?)))
         })
     }
 
@@ -480,9 +473,8 @@ impl RolloutState {
 
     /// Whether the origin has replaced the content of a change on trial. It may send the same in another way, as a new
     /// member say.
-    fn has_changed(&self, (key, name): &Place, candidate: &Candidate) -> bool {
-        let newest = self.waiting.get(key).and_then(|names| names.get(name));
-        newest.is_some_and(|digest| *digest != candidate.digest)
+    fn has_changed(&self, place: &Place, candidate: &Candidate) -> bool {
+        self.waiting.get(place).is_some_and(|digest| *digest != candidate.digest)
     }
 
     /// First step that has a canary, from this one on.
@@ -495,27 +487,23 @@ impl RolloutState {
     fn spread(&mut self, at: &Moment<'_>) -> Vec<Move> {
         let mut moves = Vec::new();
         let Some(trial) = self.trial.take() else { return moves };
-        for (key, names) in trial.names {
-            let stores = (at.stores)(&key);
-            let (Some(content), Some(stores)) = (trial.content.get(&key), stores) else { continue };
-            let origin = &stores.origin;
-            let mut waiting = self.waiting.remove(&key).unwrap_or_default();
+        for (key, names) in trial::by_store(trial.names.keys().cloned()) {
+            let (Some(content), Some(Stores { origin, .. })) = (trial.content.get(&key), (at.stores)(&key))
+            else {
+                continue;
+            };
             // A released name may have joined the wildcard set since, with this content.
-            let (given, tried): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, candidate)| {
-                candidate.sent_at.is_none() && track_ops::digest(origin, name) == candidate.digest
-            });
-            let all =
-                |names: Vec<(Name, Candidate)>| names.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-            let (given, tried) = (all(given), all(tried));
-            waiting.retain(|name, _| !given.contains(name));
-            if !waiting.is_empty() {
-                self.waiting.insert(key.clone(), waiting);
+            let is_given = |name: &Name| {
+                let of = trial.names.get(&(key.clone(), name.clone()));
+                of.is_some_and(|of| of.sent_at.is_none() && track_ops::digest(&origin, name) == of.digest)
+            };
+            let (given, tried): (Vec<_>, Vec<_>) = names.into_iter().partition(is_given);
+            for name in &given {
+                self.waiting.remove(&(key.clone(), name.clone()));
             }
-            moves.extend(stores.to_canaries(0, &key, &given, origin));
-            moves.extend(stores.to_canaries(trial.step + 1, &key, &tried, content));
-            for (names, to) in [(given, origin), (tried, content)] {
-                moves.push(Move { track: Track::Stable, key: key.clone(), names, to: Arc::clone(to) });
-            }
+            moves.push(Move { tracks: ALL_TRACKS, key: key.clone(), names: given, to: origin });
+            let tracks = Track::Canary(trial.step + 1)..=Track::Stable;
+            moves.push(Move { tracks, key, names: tried, to: Arc::clone(content) });
         }
         (self.check_at, self.unanswered) = (None, 0);
         // Changes since the trial began are old enough for the next one.

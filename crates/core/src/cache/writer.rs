@@ -4,7 +4,6 @@
 //! Knows nothing of streams; time is an argument.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use super::change::{Change, Completeness, Op};
 use super::change_history::{self, StoreChanges};
 use super::entry::{Entry, Named};
 use super::parameter_view::{ParameterView, Track};
-use super::rollout::{Moment, Move, Reach, Steps, StoreKey, Stores};
+use super::rollout::{Moment, Move, Reach, Steps, StoreKey, Stores, Tracks};
 use super::segments::Interner;
 use super::snapshot::{Draft, Snapshot, Touch};
 use super::stores::{Claim, StoreLimitError};
@@ -190,24 +189,25 @@ impl Writer {
             let (origin, canaries) = (find(key, Track::Origin)?, canaries.collect::<Option<_>>()?);
             Some(Stores { origin, canaries, stable: find(key, Track::Stable)? })
         };
-        let asks = |key: &StoreKey, name: &Name, reach: Reach, tracks: RangeInclusive<Track>| {
+        let asks = |key: &StoreKey, name: &Name, reach: Reach, tracks: Tracks| {
             is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, &tracks)
         };
         let mut by_track: BTreeMap<Track, BTreeMap<StoreKey, Steps>> = BTreeMap::new();
         let at = Moment { now, clock: self.clock, stores: &stores, asks: &asks };
-        for Move { track, key, names, to } in rollout.decide(&at) {
-            let (Some(held), Some(origin)) = (find(&key, track), find(&key, Track::Origin)) else { continue };
-            let is_open = rollout.is_open(&key);
-            let steps = by_track.entry(track).or_default().entry(key).or_default();
-            names.iter().for_each(|name| steps.add_difference(name, &held, &to));
-            if !names.is_empty() {
-                let shown = if is_open { &to } else { &origin };
+        let all = || (0..rollout.steps()).map(Track::Canary).chain([Track::Stable]);
+        for Move { tracks, key, names, to } in rollout.decide(&at) {
+            let Some(origin) = find(&key, Track::Origin).filter(|_| !names.is_empty()) else { continue };
+            let shown = if rollout.is_open(&key) { &to } else { &origin };
+            for track in all().filter(|track| tracks.contains(track)) {
+                let Some(held) = find(&key, track) else { continue };
+                let steps = by_track.entry(track).or_default().entry(key.clone()).or_default();
+                names.iter().for_each(|name| steps.add_difference(name, &held, &to));
                 steps.system_version = Some(Arc::clone(shown.system_version()));
+                if track == Track::Stable {
+                    steps.keep_later_members(&to, &origin);
+                }
+                steps.copy_leases(&origin);
             }
-            if track == Track::Stable {
-                steps.keep_later_members(&to, &origin);
-            }
-            steps.copy_leases(&origin);
         }
         by_track.into_iter().for_each(|(track, steps)| self.apply_steps(steps, track, now));
     }
@@ -418,7 +418,7 @@ fn is_asked_for(
     parameters: &Parameters,
     name: &Name,
     reach: Reach,
-    tracks: &RangeInclusive<Track>,
+    tracks: &Tracks,
 ) -> bool {
     let is_meant = |of: &&Arc<TypeCache>| {
         let view = &of.parameter_view;

@@ -8,14 +8,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::super::change::{Change, Op};
-use super::super::parameter_view::Track;
 use super::super::snapshot::Draft;
 use super::super::view_leases::View;
 use super::orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
-use super::track_ops::{self, Moment, Move, StoreKey, Stores};
-use super::trial::Place;
+use super::track_ops::{self, ALL_TRACKS, Moment, Move, StoreKey, Stores};
+use super::trial::{self, Place};
 use super::{Rollout, RolloutState};
-use crate::resource::{Name, TypeUrl};
+use crate::resource::TypeUrl;
 
 impl Rollout {
     /// Gives an order, which is followed at the next decision. Returns whether there is something to order.
@@ -115,28 +114,22 @@ impl RolloutState {
     /// Whether a trial with a type, or any, stays without an answer.
     fn is_unanswered(&self, of: Option<&TypeUrl>) -> bool {
         let trial = self.trial.as_ref().filter(|trial| self.unanswered > 0 && trial.hold.is_none());
-        trial.is_some_and(|trial| trial.names.keys().any(|(key, _)| of.is_none_or(|of| of == key)))
+        trial.is_some_and(|trial| trial.names.keys().any(|((key, _), _)| of.is_none_or(|of| of == key)))
     }
 
     /// Takes a type out of the trial, and all its changes back from canaries. They wait.
     fn withdraw(&mut self, type_url: &TypeUrl, at: &Moment<'_>) -> Vec<Move> {
+        let is_meant = |((of, _), _): &Place| of == type_url;
         if let Some(trial) = &mut self.trial {
-            let of_type = trial.all().filter(|(key, ..)| key.0 == *type_url);
-            let places: Vec<Place> = of_type.map(|(key, name, _)| (key.clone(), name.clone())).collect();
+            let places: Vec<Place> = trial.names.keys().filter(|place| is_meant(place)).cloned().collect();
             for place in places {
                 if let Some(candidate) = trial.remove(&place) {
-                    let (key, name) = place;
-                    self.waiting.entry(key).or_default().entry(name).or_insert(candidate.digest);
+                    self.waiting.entry(place).or_insert(candidate.digest);
                 }
             }
         }
-        self.trial.take_if(|trial| trial.all().next().is_none());
-        let of_type = self.waiting.iter().filter(|(key, _)| key.0 == *type_url);
-        let moves = of_type.filter_map(|(key, names)| {
-            let (names, stores): (Vec<Name>, _) = (names.keys().cloned().collect(), (at.stores)(key)?);
-            Some(stores.to_canaries(0, key, &names, &stores.stable))
-        });
-        moves.flatten().collect()
+        self.trial.take_if(|trial| trial.names.is_empty());
+        trial::to_stable(self.waiting.keys().filter(|place| is_meant(place)).cloned(), at)
     }
 
     /// Ends the orders that hold a type, or all. Returns whether there were any.
@@ -144,14 +137,10 @@ impl RolloutState {
         let is_lifted = self.standing.has_some_of(of);
         let is_meant = |type_url: &TypeUrl| of.is_none_or(|of| of == type_url);
         self.standing.types.retain(|type_url, _| !is_meant(type_url));
-        let waiting = &mut self.waiting;
-        self.standing.contents.retain(|(key, name), order| {
-            let stays = order.kind == OrderKind::Discard || !is_meant(&key.0);
-            if !stays {
-                waiting.entry(key.clone()).or_default().insert(name.clone(), order.digest);
-            }
-            stays
-        });
+        let is_ended =
+            |place: &Place, of: &mut StandingOrder| of.kind != OrderKind::Discard && is_meant(&place.0.0);
+        let ended = self.standing.contents.extract_if(.., is_ended);
+        self.waiting.extend(ended.map(|(place, order)| (place, order.digest)));
         is_lifted
     }
 
@@ -175,13 +164,14 @@ impl RolloutState {
 
     /// Gives up the changes that wait because a type, or any, is on hold.
     fn give_up_waiting(&mut self, of: Option<&TypeUrl>, note: &Note, at: &Moment<'_>) {
-        let is_meant = |key: &&StoreKey| self.standing.holds(&key.0) && of.is_none_or(|of| *of == key.0);
-        let keys: Vec<StoreKey> = self.waiting.keys().filter(is_meant).cloned().collect();
+        let is_meant = |((type_url, _), _): &Place, _: &mut _| {
+            self.standing.holds(type_url) && of.is_none_or(|of| of == type_url)
+        };
+        let given_up: Vec<_> = self.waiting.extract_if(.., is_meant).map(|(place, _)| place).collect();
         self.standing.types.retain(|type_url, _| of.is_some_and(|of| of != type_url));
-        for key in keys {
+        for (key, names) in trial::by_store(given_up) {
             let Some(Stores { origin, stable, .. }) = (at.stores)(&key) else { continue };
-            let names = self.waiting.remove(&key).unwrap_or_default().into_keys();
-            for name in names.filter(|name| track_ops::differs(name, &stable, &origin)) {
+            for name in names.into_iter().filter(|name| track_ops::differs(name, &stable, &origin)) {
                 let digest = track_ops::digest(&origin, &name);
                 self.standing.keep_back((key.clone(), name), digest, None, (OrderKind::Discard, note));
             }
@@ -201,7 +191,7 @@ impl RolloutState {
             for EarlierState { name, resource, is_member, .. } in states {
                 let place = (key.clone(), name.clone());
                 self.trial.as_mut().and_then(|trial| trial.remove(&place));
-                self.waiting.get_mut(&key).and_then(|names| names.remove(&name));
+                self.waiting.remove(&place);
                 let newest = track_ops::digest(&stores.origin, &name);
                 if newest == resource.as_ref().map(|resource| resource.digest()) {
                     self.standing.contents.remove(&place);
@@ -224,10 +214,8 @@ impl RolloutState {
             let mut draft = Draft::new(&stores.stable, &key.0, &mut clock);
             draft.apply(Change { ops, ..Change::default() });
             let to = Arc::new(draft.finish(0, at.now));
-            moves.extend(stores.to_canaries(0, &key, &names, &to));
-            moves.push(Move { track: Track::Stable, key, names, to });
+            moves.push(Move { tracks: ALL_TRACKS, key, names, to });
         }
-        self.waiting.retain(|_, names| !names.is_empty());
         moves
     }
 }

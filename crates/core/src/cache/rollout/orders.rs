@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::track_ops::StoreKey;
 use super::trial::Place;
 use crate::resource::{Name, Parameters, Resource, TypeUrl};
 
@@ -76,11 +75,6 @@ impl StandingOrders {
     /// Content of a name that clients do not get.
     pub(super) fn kept_back(&self, place: &Place) -> Option<Option<u128>> {
         self.contents.get(place).map(|order| order.digest)
-    }
-
-    pub(super) fn has_content_of(&self, key: &StoreKey) -> bool {
-        let first: Place = (key.clone(), "".into());
-        self.contents.range(first..).next().is_some_and(|((of, _), _)| of == key)
     }
 
     pub(super) fn holds(&self, type_url: &TypeUrl) -> bool {

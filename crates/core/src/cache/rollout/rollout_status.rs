@@ -17,7 +17,7 @@ use super::super::parameter_view::ParameterView;
 use super::super::snapshot::Snapshot;
 use super::super::subscription::Subscription;
 use super::super::type_cache::TypeCache;
-use super::trial::{Place, Trial};
+use super::trial::Place;
 use super::verdicts::Verdicts;
 use super::{Reach, Rollout, RolloutState, StandingOrder, StoreKey};
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -96,10 +96,8 @@ impl Rollout {
             }
         };
         let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
-        let changed = |on_hold: bool| {
-            let of = state.waiting.iter().filter(|(key, _)| state.standing.holds(&key.0) == on_hold);
-            of.map(|(_, names)| names.len()).sum()
-        };
+        let is_on_hold = |((type_url, _), _): &&Place| state.standing.holds(type_url);
+        let on_hold = state.waiting.keys().filter(is_on_hold).count();
         let held = state.held().map(|(place @ (key, name), candidate)| HeldChange {
             type_url: key.0.clone(),
             parameters: key.1.clone(),
@@ -112,9 +110,9 @@ impl Rollout {
         RolloutStatus {
             phase,
             canaries: state.canaries.iter().sum(),
-            tried: state.trial.as_ref().map_or(0, |trial| trial.names.values().map(BTreeMap::len).sum()),
-            waiting: changed(false),
-            on_hold: changed(true),
+            tried: state.trial.as_ref().map_or(0, |trial| trial.names.len()),
+            waiting: state.waiting.len() - on_hold,
+            on_hold,
             kept_back: state.standing.contents.len(),
             unanswered: state.unanswered,
             orders: state.standing.all().cloned().collect(),
@@ -128,11 +126,10 @@ impl Rollout {
     /// Names of which a track may have another state than the origin: they wait, are on trial, held, discarded or restored.
     pub(in crate::cache) fn open_names(&self) -> BTreeMap<StoreKey, BTreeSet<Name>> {
         let state = self.state.lock();
-        let waiting = state.waiting.iter().flat_map(|(key, names)| names.keys().map(move |name| (key, name)));
-        let tried = state.trial.iter().flat_map(|trial| trial.all().map(|(key, name, _)| (key, name)));
-        let discarded = state.standing.contents.keys().map(|(key, name)| (key, name));
+        let tried = state.trial.iter().flat_map(|trial| trial.names.keys());
+        let all = state.waiting.keys().chain(tried).chain(state.standing.contents.keys());
         let mut open: BTreeMap<StoreKey, BTreeSet<Name>> = BTreeMap::new();
-        for (key, name) in waiting.chain(tried).chain(discarded) {
+        for (key, name) in all {
             open.entry(key.clone()).or_default().insert(name.clone());
         }
         open
@@ -141,10 +138,9 @@ impl Rollout {
     /// Whether a store has [such names](Self::open_names).
     pub(in crate::cache) fn is_open(&self, key: &StoreKey) -> bool {
         let state = self.state.lock();
-        let is_tried = |trial: &Trial| trial.names.get(key).is_some_and(|names| !names.is_empty());
-        state.waiting.contains_key(key)
-            || state.trial.as_ref().is_some_and(is_tried)
-            || state.standing.has_content_of(key)
+        has_some_of(&state.waiting, key)
+            || state.trial.as_ref().is_some_and(|trial| has_some_of(&trial.names, key))
+            || has_some_of(&state.standing.contents, key)
     }
 
     /// Whether held changes of a type are reported to the control plane.
@@ -180,6 +176,11 @@ impl Rollout {
         held.for_each(|(place, candidate)| words.add(&state, place, &candidate.verdicts));
         words.finish()
     }
+}
+
+fn has_some_of<V>(names: &BTreeMap<Place, V>, key: &StoreKey) -> bool {
+    let first: Place = (key.clone(), "".into());
+    names.range(first..).next().is_some_and(|((of, _), _)| of == key)
 }
 
 impl RolloutState {

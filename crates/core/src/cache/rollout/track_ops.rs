@@ -17,10 +17,16 @@ use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
 /// Store of a type, by its parameters.
 pub(in crate::cache) type StoreKey = (TypeUrl, Parameters);
 
-/// Task of the writer: bring these names of a track to the content that they have in another state.
+/// Tracks of canaries, and the stable one, by their order.
+pub(in crate::cache) type Tracks = RangeInclusive<Track>;
+
+pub(super) const ALL_CANARIES: Tracks = Track::Canary(0)..=Track::Canary(u8::MAX);
+pub(super) const ALL_TRACKS: Tracks = Track::Canary(0)..=Track::Stable;
+
+/// Task of the writer: bring these names on some tracks to the content that they have in another state.
 #[derive(Debug)]
 pub(in crate::cache) struct Move {
-    pub(in crate::cache) track: Track,
+    pub(in crate::cache) tracks: Tracks,
     pub(in crate::cache) key: StoreKey,
     pub(in crate::cache) names: Vec<Name>,
     pub(in crate::cache) to: Arc<Snapshot>,
@@ -34,26 +40,8 @@ pub(in crate::cache) struct Stores {
     pub(in crate::cache) stable: Arc<Snapshot>,
 }
 
-impl Stores {
-    /// Brings these names to canaries, from a step on.
-    pub(super) fn to_canaries(
-        &self,
-        first: u8,
-        key: &StoreKey,
-        names: &[Name],
-        to: &Arc<Snapshot>,
-    ) -> Vec<Move> {
-        let steps = (0u8..).zip(&self.canaries).map(|(step, _)| step).filter(|step| *step >= first);
-        let all = steps.map(|step| {
-            let (key, names, to) = (key.clone(), names.to_vec(), Arc::clone(to));
-            Move { track: Track::Canary(step), key, names, to }
-        });
-        all.collect()
-    }
-}
-
 /// Whether clients of these tracks ask for a name and see this difference.
-pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, RangeInclusive<Track>) -> bool + 'a;
+pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, Tracks) -> bool + 'a;
 
 /// The cache at the moment of a decision.
 pub(in crate::cache) struct Moment<'a> {

@@ -16,7 +16,7 @@ use super::super::snapshot::Snapshot;
 use super::super::subscription::{Protocol, Subscription};
 use super::super::type_cache::TypeCache;
 use super::super::update::Update;
-use super::track_ops::{Asks, Moment, Move, Reach, StoreKey};
+use super::track_ops::{ALL_CANARIES, Asks, Moment, Move, Reach, StoreKey};
 use super::verdicts::{Answer, Rejection, Verdicts, Voter};
 use crate::resource::{Name, Parameters};
 
@@ -42,7 +42,7 @@ pub(super) struct Candidate {
 /// Tried state: the whole content of stores with changes.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    pub(super) names: BTreeMap<StoreKey, BTreeMap<Name, Candidate>>,
+    pub(super) names: BTreeMap<Place, Candidate>,
     /// Content of the origin's stores when it began.
     pub(super) content: BTreeMap<StoreKey, Arc<Snapshot>>,
     pub(super) ends: Instant,
@@ -136,29 +136,15 @@ impl Trial {
         Self { names: BTreeMap::new(), content: BTreeMap::new(), ends, step, hold: None }
     }
 
-    pub(super) fn get(&self, (key, name): &Place) -> Option<&Candidate> {
-        self.names.get(key)?.get(name)
-    }
-
     pub(super) fn remove(&mut self, place: &Place) -> Option<Candidate> {
         if let Some(hold) = &mut self.hold {
             hold.held.remove(place);
         }
-        let (key, name) = place;
-        self.names.get_mut(key)?.remove(name)
+        self.names.remove(place)
     }
 
     pub(super) fn held(&self) -> Option<&BTreeSet<Place>> {
         self.hold.as_ref().map(|hold| &hold.held)
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = (&StoreKey, &Name, &Candidate)> {
-        self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)))
-    }
-
-    pub(super) fn insert(&mut self, (key, name): Place, candidate: Candidate, content: &Arc<Snapshot>) {
-        self.content.entry(key.clone()).or_insert_with(|| Arc::clone(content));
-        self.names.entry(key).or_default().insert(name, candidate);
     }
 
     /// Counts an answer. A rejection makes all changes of the response suspect that this canary has not accepted.
@@ -166,42 +152,38 @@ impl Trial {
         let type_url = response.of.type_url();
         // Otherwise it may have content that others have replaced since.
         let is_newest = response.rejection.is_some()
-            && self.all().all(|((of, _), _, each)| {
+            && self.names.iter().all(|(((of, _), _), each)| {
                 of != type_url || each.sent_at.is_none() || response.is_newer(each)
             });
         let is_in_response = response.has();
-        let of_type = self.names.iter_mut().filter(|((of, _), _)| of == type_url);
-        let all = of_type.flat_map(|(key, names)| names.iter_mut().map(move |(name, of)| (key, name, of)));
         // An earlier response has changes beside it that were taken back.
-        let sent = all.filter(|((_, parameters), name, of)| {
-            response.is_newer(of) && is_in_response(parameters, name, of)
+        let sent = self.names.iter_mut().filter(|(((of_type, parameters), name), of)| {
+            of_type == type_url && response.is_newer(of) && is_in_response(parameters, name, of)
         });
         let Some(text) = response.rejection else {
-            return Verdicts::count(sent.map(|(.., of)| &mut of.verdicts), voter, Answer::Accepts);
+            return Verdicts::count(sent.map(|(_, of)| &mut of.verdicts), voter, Answer::Accepts);
         };
         if response.class == Class::Additions && response.update.has_ghosts() {
             // The bad one may be a removed cluster that stays for a moment. The response without it comes next.
             return;
         }
-        let mut suspects: Vec<_> = sent.filter(|(.., of)| !of.verdicts.has_accepted(voter)).collect();
+        let mut suspects: Vec<_> = sent.filter(|(_, of)| !of.verdicts.has_accepted(voter)).collect();
         let is_alone = is_newest && suspects.len() == 1 && response.is_single();
         let words = Rejection::new(text);
-        if suspects.iter().any(|(.., of)| of.digest.is_some()) {
+        if suspects.iter().any(|(_, of)| of.digest.is_some()) {
             // A removal has no content that could be invalid, and one that changes nothing for a client is never answered again.
-            suspects.retain(|(_, name, of)| of.digest.is_some() || words.mentions(name.as_str()));
+            suspects.retain(|((_, name), of)| of.digest.is_some() || words.mentions(name.as_str()));
         }
         if let Some(hold) = &mut self.hold {
-            let is_tested =
-                |(key, name): (&StoreKey, &Name)| hold.tested.contains(&(key.clone(), name.clone()));
-            hold.is_rejected |= suspects.iter().any(|(key, name, _)| is_tested((key, name)));
+            hold.is_rejected |= suspects.iter().any(|(place, _)| hold.tested.contains(place));
         }
         let (named, others): (Vec<_>, Vec<_>) =
-            suspects.into_iter().partition(|(_, name, _)| words.mentions(name.as_str()));
+            suspects.into_iter().partition(|((_, name), _)| words.mentions(name.as_str()));
         let names_some = !named.is_empty();
         let text = type_url.rejection_text(text);
         for (changes, has_text) in [(named, true), (others, !names_some)] {
             let answer = Answer::Rejects { text: has_text.then_some(&*text), is_alone };
-            Verdicts::count(changes.into_iter().map(|(.., of)| &mut of.verdicts), voter, answer);
+            Verdicts::count(changes.into_iter().map(|(_, of)| &mut of.verdicts), voter, answer);
         }
     }
 
@@ -210,58 +192,47 @@ impl Trial {
         let mut moves = Vec::new();
         for (key, names) in by_store(part) {
             let (Some(content), Some(stores)) = (self.content.get(&key), (at.stores)(&key)) else { continue };
-            let Some(tried) = self.names.get_mut(&key) else { continue };
             for name in &names {
-                if let Some(candidate) = tried.get_mut(name) {
+                if let Some(candidate) = self.names.get_mut(&(key.clone(), name.clone())) {
                     candidate.sent_at = Some(at.clock);
                     candidate.reach = Reach::of(name, &stores.stable, content);
                 }
             }
-            moves.extend((0..=self.step).map(|step| {
-                let (key, names, to) = (key.clone(), names.clone(), Arc::clone(content));
-                Move { track: Track::Canary(step), key, names, to }
-            }));
+            let tracks = Track::Canary(0)..=Track::Canary(self.step);
+            moves.push(Move { tracks, key, names, to: Arc::clone(content) });
         }
         moves
     }
 
     /// Gives all canaries the stable content of these names back.
     pub(super) fn take_back(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
-        let mut moves = Vec::new();
-        for (key, names) in by_store(part) {
-            let tried = self.names.get_mut(&key);
-            let tried = tried.into_iter().flatten().filter(|(name, _)| names.contains(name));
-            tried.for_each(|(_, candidate)| candidate.sent_at = None);
-            let stores = (at.stores)(&key);
-            moves.extend(stores.map(|stores| stores.to_canaries(0, &key, &names, &stores.stable)));
+        for place in &part {
+            self.names.entry(place.clone()).and_modify(|candidate| candidate.sent_at = None);
         }
-        moves.into_iter().flatten().collect()
+        to_stable(part, at)
     }
 
     /// Brings the whole trial to the canaries up to a step.
     pub(super) fn advance(&mut self, step: u8, ends: Instant, at: &Moment<'_>) -> Vec<Move> {
-        let mut moves = Vec::new();
-        for (key, names) in &mut self.names {
-            let Some(content) = self.content.get(key) else { continue };
-            for track in (self.step + 1..=step).map(Track::Canary) {
-                let (names, to) = (names.keys().cloned().collect(), Arc::clone(content));
-                moves.push(Move { track, key: key.clone(), names, to });
-            }
-            for (name, candidate) in names {
-                let tracks = Track::Canary(step)..=Track::Canary(step);
-                candidate.is_asked = (at.asks)(key, name, candidate.reach, tracks);
-            }
+        for ((key, name), candidate) in &mut self.names {
+            let tracks = Track::Canary(step)..=Track::Canary(step);
+            candidate.is_asked = (at.asks)(key, name, candidate.reach, tracks);
         }
+        let tracks = Track::Canary(self.step + 1)..=Track::Canary(step);
         (self.step, self.ends) = (step, ends);
-        moves
+        let moves = by_store(self.names.keys().cloned()).into_iter().filter_map(|(key, names)| {
+            let to = Arc::clone(self.content.get(&key)?);
+            Some(Move { tracks: tracks.clone(), key, names, to })
+        });
+        moves.collect()
     }
 
     /// Forgets rejections of changes that a canary of this step accepted, as they are about larger responses and came from canaries that
     /// do not answer any more. Returns whether there are such.
     fn forgive(&mut self, part: &BTreeSet<Place>) -> bool {
         let mut is_any = false;
-        for (key, name) in part {
-            let candidate = self.names.get_mut(key).and_then(|names| names.get_mut(name));
+        for place in part {
+            let candidate = self.names.get_mut(place);
             if let Some(candidate) = candidate.filter(|of| of.verdicts.has_acceptance_in(self.step)) {
                 candidate.verdicts = Arc::new(candidate.verdicts.without_rejections());
                 is_any = true;
@@ -288,18 +259,18 @@ impl Trial {
         let mut is_suspect = |verdicts: &Arc<Verdicts>| {
             *known.entry(Arc::as_ptr(verdicts)).or_insert_with(|| verdicts.is_suspect(threshold))
         };
-        let suspects = self.all().filter(|(.., candidate)| is_suspect(&candidate.verdicts));
-        suspects.map(|(key, name, _)| (key.clone(), name.clone())).collect()
+        let suspects = self.names.iter().filter(|(_, candidate)| is_suspect(&candidate.verdicts));
+        suspects.map(|(place, _)| place.clone()).collect()
     }
 
     /// Holds these changes, beside those that are held. Canaries lose them, and all removals, as an earlier route may need a
     /// removed cluster.
     pub(super) fn hold(&mut self, suspects: BTreeSet<Place>, at: &Moment<'_>) -> Vec<Move> {
-        let places = self.all().map(|(key, name, of)| ((key.clone(), name.clone()), of.digest.is_none()));
-        let lost = places.filter(|(place, is_removal)| *is_removal || suspects.contains(place));
-        let taken_back = self.take_back(lost.map(|(place, _)| place).collect(), at);
+        let lost = self.names.iter().filter(|(place, of)| of.digest.is_none() || suspects.contains(place));
+        let lost = lost.map(|(place, _)| place.clone()).collect();
+        let taken_back = self.take_back(lost, at);
         let mut hold = self.hold.take().unwrap_or_else(|| Hold::new(at.now));
-        let verdicts = |place: &Place| self.get(place).map(|candidate| &candidate.verdicts);
+        let verdicts = |place: &Place| self.names.get(place).map(|candidate| &candidate.verdicts);
         let unproven =
             suspects.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
         let (mut named, mut others): (Vec<_>, Vec<_>) =
@@ -317,14 +288,10 @@ impl Trial {
     /// Holds the whole trial, because of these removals. No canary is sent what it does not have.
     pub(super) fn brake(&mut self, removed: BTreeSet<Place>, moves: &mut Vec<Move>, at: &Moment<'_>) {
         for Move { key, names, .. } in &mut *moves {
-            let Some(tried) = self.names.get_mut(key) else { continue };
-            names.retain(|name| match tried.get_mut(name) {
-                Some(candidate) => {
-                    candidate.sent_at.take_if(|sent_at| *sent_at == at.clock);
-                    false
-                }
-                None => true,
-            });
+            names.retain(|name| !self.names.contains_key(&(key.clone(), name.clone())));
+        }
+        for candidate in self.names.values_mut() {
+            candidate.sent_at.take_if(|sent_at| *sent_at == at.clock);
         }
         self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::new(at.now) });
     }
@@ -345,7 +312,8 @@ impl Trial {
         hold.tested.retain(|place| hold.held.contains(place));
         let step = if hold.is_rejected && !hold.tested.is_empty() {
             let rejected = std::mem::take(&mut hold.tested);
-            let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
+            let is_alone =
+                |place: &Place| self.names.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
             let mut open: Vec<Place> = rejected.iter().filter(|place| !is_alone(place)).cloned().collect();
             if tested > 1 && !open.is_empty() {
                 let half = open.split_off(open.len() / 2);
@@ -374,9 +342,10 @@ impl Trial {
     /// Whether no canary of this step accepted a change that one asks for, or that somebody asks for and one was sent: it may
     /// have died of it.
     pub(super) fn is_unanswered(&self, asks: &Asks<'_>) -> bool {
-        let mut open = self.all().filter(|(.., candidate)| !candidate.verdicts.has_acceptance_in(self.step));
+        let mut open =
+            self.names.iter().filter(|(_, candidate)| !candidate.verdicts.has_acceptance_in(self.step));
         let step = Track::Canary(self.step);
-        open.any(|(key, name, candidate)| {
+        open.any(|((key, name), candidate)| {
             let last = if candidate.is_asked { Track::Stable } else { step };
             asks(key, name, candidate.reach, step..=last)
         })
@@ -403,7 +372,7 @@ impl Trial {
             return;
         }
         for place in hold.held.iter().take(LOGGED) {
-            let Some(candidate) = self.get(place) else { continue };
+            let Some(candidate) = self.names.get(place) else { continue };
             tracing::warn!(
                 type_url = %place.0.0,
                 name = %place.1,
@@ -418,23 +387,33 @@ impl Trial {
     }
 
     pub(super) fn log_unanswered(&self, canaries: usize) {
-        let open = self.all().find(|(.., candidate)| !candidate.verdicts.has_acceptance_in(self.step));
-        let Some(((type_url, _), name, _)) = open else { return };
+        let mut names = self.names.iter();
+        let open = names.find(|(_, candidate)| !candidate.verdicts.has_acceptance_in(self.step));
+        let Some((((type_url, _), name), _)) = open else { return };
         tracing::warn!(
             %type_url,
             %name,
             canaries,
-            changes = self.names.values().map(BTreeMap::len).sum::<usize>(),
+            changes = self.names.len(),
             "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
              canaries are alive, or run `deltafan rollout release`"
         );
     }
 }
 
-fn by_store(places: Vec<Place>) -> BTreeMap<StoreKey, Vec<Name>> {
+pub(super) fn by_store(places: impl IntoIterator<Item = Place>) -> BTreeMap<StoreKey, Vec<Name>> {
     let mut by_store: BTreeMap<StoreKey, Vec<Name>> = BTreeMap::new();
     places.into_iter().for_each(|(key, name)| by_store.entry(key).or_default().push(name));
     by_store
+}
+
+/// Gives all canaries the stable content of these names back.
+pub(super) fn to_stable(places: impl IntoIterator<Item = Place>, at: &Moment<'_>) -> Vec<Move> {
+    let moves = by_store(places).into_iter().filter_map(|(key, names)| {
+        let to = (at.stores)(&key)?.stable;
+        Some(Move { tracks: ALL_CANARIES, key, names, to })
+    });
+    moves.collect()
 }
 
 impl Hold {
