@@ -17,12 +17,11 @@ use super::super::parameter_view::ParameterView;
 use super::super::snapshot::Snapshot;
 use super::super::subscription::Subscription;
 use super::super::type_cache::TypeCache;
-use super::trial::Place;
-use super::verdicts::Verdicts;
+use super::trial::{Candidate, Place};
 use super::{Reach, Rollout, RolloutState, StandingOrder, StoreKey};
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// Most bytes of a report, and of the names in it.
+/// Most bytes of a report, and of its part with names.
 const REPORT_BYTES: usize = 4 << 10;
 const NAMES_BYTES: usize = 2 << 10;
 /// Most rejection texts.
@@ -98,15 +97,6 @@ impl Rollout {
         let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
         let is_on_hold = |((type_url, _), _): &&Place| state.standing.holds(type_url);
         let on_hold = state.waiting.keys().filter(is_on_hold).count();
-        let held = state.held().map(|(place @ (key, name), candidate)| HeldChange {
-            type_url: key.0.clone(),
-            parameters: key.1.clone(),
-            name: name.clone(),
-            version: state.version(place),
-            accepted: candidate.verdicts.accepted(),
-            rejected: candidate.verdicts.rejected(),
-            texts: candidate.verdicts.texts().to_vec(),
-        });
         RolloutStatus {
             phase,
             canaries: state.canaries.iter().sum(),
@@ -116,7 +106,7 @@ impl Rollout {
             kept_back: state.standing.contents.len(),
             unanswered: state.unanswered,
             orders: state.standing.all().cloned().collect(),
-            held: held.collect(),
+            held: state.held().map(|(place, candidate)| state.held_change(place, candidate)).collect(),
             held_for: hold.map(|hold| now.saturating_duration_since(hold.since)),
             is_braked: hold.is_some_and(|hold| hold.is_braked),
             is_searching: hold.is_some_and(|hold| hold.is_searching()),
@@ -168,13 +158,11 @@ impl Rollout {
         if !state.orders.is_empty() {
             return None;
         }
-        let mut words = ReportText::default();
-        let held = state.held().filter(|(place, candidate)| {
-            // Those that changed again are tried anew.
-            place.0.0 == *type_url && !state.has_changed(place, candidate)
-        });
-        held.for_each(|(place, candidate)| words.add(&state, place, &candidate.verdicts));
-        words.finish()
+        // Those that changed again are tried anew.
+        let is_reported =
+            |(place, of): &(&Place, &Candidate)| place.0.0 == *type_url && !state.has_changed(place, of);
+        let held = state.held().filter(is_reported).map(|(place, of)| state.held_change(place, of));
+        report_text(&held.collect::<Vec<_>>())
     }
 }
 
@@ -184,75 +172,50 @@ fn has_some_of<V>(names: &BTreeMap<Place, V>, key: &StoreKey) -> bool {
 }
 
 impl RolloutState {
-    fn version(&self, (key, name): &Place) -> Option<Box<str>> {
-        let content = self.trial.as_ref()?.content.get(key)?.get(name.as_str())?;
-        content.by_name().present().map(|resource| resource.version().into())
+    fn held_change(&self, (key, name): &Place, candidate: &Candidate) -> HeldChange {
+        let content = self.trial.as_ref().and_then(|trial| trial.content.get(key)?.get(name.as_str()));
+        let resource = content.and_then(|entry| entry.by_name().present());
+        HeldChange {
+            type_url: key.0.clone(),
+            parameters: key.1.clone(),
+            name: name.clone(),
+            version: resource.map(|resource| resource.version().into()),
+            accepted: candidate.verdicts.accepted(),
+            rejected: candidate.verdicts.rejected(),
+            texts: candidate.verdicts.texts().to_vec(),
+        }
     }
 }
 
-#[derive(Default)]
-struct ReportText<'a> {
-    names: String,
-    /// Changes in it, and changes without room.
-    named: usize,
-    unnamed: usize,
-    texts: Vec<&'a Arc<str>>,
-    /// Last verdicts whose texts were taken: many changes share one record.
-    read: Option<&'a Arc<Verdicts>>,
-}
-
-impl<'a> ReportText<'a> {
-    fn add(&mut self, state: &RolloutState, place: &Place, verdicts: &'a Arc<Verdicts>) {
-        if self.unnamed > 0 || !self.add_name(state, place, verdicts) {
-            self.unnamed += 1;
-        }
-        if self.read.is_some_and(|read| Arc::ptr_eq(read, verdicts)) {
-            return;
-        }
-        self.read = Some(verdicts);
-        for text in verdicts.texts() {
-            if self.texts.len() < TEXTS && !self.texts.contains(&text) {
-                self.texts.push(text);
-            }
-        }
-    }
-
-    /// Adds a change by name. Returns whether there was room.
-    fn add_name(&mut self, state: &RolloutState, place: &Place, verdicts: &Verdicts) -> bool {
-        let (key, name) = place;
-        let is = match state.version(place) {
-            Some(version) => format!("{} at version {}", plain(name.as_str()), plain(&version)),
-            None => format!("removal of {}", plain(name.as_str())),
-        };
-        let parameters =
-            if key.1.is_empty() { String::new() } else { format!(" for {}", plain(&key.1.to_string())) };
-        let (rejected, answered) = (verdicts.rejected(), verdicts.rejected() + verdicts.accepted());
-        let comma = if self.named == 0 { "" } else { ", " };
-        let words = format!("{comma}{is}{parameters} ({rejected} of {answered} canaries)");
+fn report_text(held: &[HeldChange]) -> Option<String> {
+    const BEGIN: &str = "held after canaries rejected it: ";
+    let mut report = BEGIN.to_owned();
+    for (at, HeldChange { parameters, name, version, accepted, rejected, .. }) in held.iter().enumerate() {
+        let name = plain(name.as_str());
+        let is = version.as_ref().map_or_else(
+            || format!("removal of {name}"),
+            |version| format!("{name} at version {}", plain(version)),
+        );
+        let parameters = plain(&parameters.to_string());
+        let (of, comma) = (if parameters.is_empty() { "" } else { " for " }, if at == 0 { "" } else { ", " });
+        let words = format!("{comma}{is}{of}{parameters} ({rejected} of {} canaries)", accepted + rejected);
         // One name always fits.
-        let has_room = self.names.len() + words.len() <= NAMES_BYTES || self.named == 0;
-        if has_room {
-            self.names.push_str(&words);
-            self.named += 1;
+        if at > 0 && report.len() + words.len() > BEGIN.len() + NAMES_BYTES {
+            report += &format!(" and {} more", held.len() - at);
+            break;
         }
-        has_room
+        report += &words;
     }
-
-    fn finish(self) -> Option<String> {
-        if self.named == 0 {
-            return None;
-        }
-        let mut report = format!("held after canaries rejected it: {}", self.names);
-        if self.unnamed > 0 {
-            report.push_str(&format!(" and {} more", self.unnamed));
-        }
-        for (at, text) in self.texts.into_iter().enumerate() {
-            report.push_str(if at == 0 { ": " } else { " | " });
+    let mut texts: Vec<&Arc<str>> = Vec::new();
+    for text in held.iter().flat_map(|change| &change.texts) {
+        if texts.len() < TEXTS && !texts.contains(&text) {
+            report += if texts.is_empty() { ": " } else { " | " };
             report.extend(text.chars().map(visible));
+            texts.push(text);
         }
-        report.truncate(report.floor_char_boundary(REPORT_BYTES));
-        Some(report)
     }
+    report.truncate(report.floor_char_boundary(REPORT_BYTES));
+    (!held.is_empty()).then_some(report)
 }
 
 /// A name in one line, cut to the length for reports.
