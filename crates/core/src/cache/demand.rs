@@ -5,7 +5,7 @@
 //!
 //! Example: one address asks for 90,000 names, then another for `a`. The next batch has `a` as its second name.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use smallvec::SmallVec;
@@ -104,65 +104,37 @@ impl NameIndex {
     }
 }
 
-/// Longer lists become sets.
-const FEW: usize = 32;
-
-/// Slots, each once. Most names have one, some all: when the fleet leaves, no leave may search them.
-#[derive(Debug)]
-enum Slots {
-    Few(SmallVec<[u32; 2]>),
-    Many(BTreeSet<u32>),
-}
-
-impl Default for Slots {
-    fn default() -> Self {
-        Self::Few(SmallVec::new())
-    }
-}
+/// Sorted slots, each once. Most names have one, some all: when the fleet leaves, no leave may search them.
+#[derive(Debug, Default)]
+struct Slots(SmallVec<[u32; 2]>);
 
 impl Slots {
     fn insert(&mut self, slot: u32) {
-        match self {
-            Self::Few(few) if few.contains(&slot) => {}
-            Self::Few(few) if few.len() < FEW => few.push(slot),
-            Self::Few(few) => *self = Self::Many(few.drain(..).chain([slot]).collect()),
-            Self::Many(many) => drop(many.insert(slot)),
+        if let Err(place) = self.0.binary_search(&slot) {
+            self.0.insert(place, slot);
         }
     }
 
     fn remove(&mut self, slot: u32) {
-        match self {
-            Self::Few(few) => few.retain(|other| *other != slot),
-            Self::Many(many) => {
-                many.remove(&slot);
-                // Below the bound: one client that comes and goes must not convert it each time.
-                if many.len() <= FEW / 2 {
-                    *self = Self::Few(many.iter().copied().collect());
-                }
-            }
+        if let Ok(place) = self.0.binary_search(&slot) {
+            self.0.remove(place);
+        }
+        // The fleet may have left.
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to_fit();
         }
     }
 
     fn contains(&self, slot: u32) -> bool {
-        match self {
-            Self::Few(few) => few.contains(&slot),
-            Self::Many(many) => many.contains(&slot),
-        }
+        self.0.binary_search(&slot).is_ok()
     }
 
     fn is_empty(&self) -> bool {
-        match self {
-            Self::Few(few) => few.is_empty(),
-            Self::Many(many) => many.is_empty(),
-        }
+        self.0.is_empty()
     }
 
     fn iter(&self) -> impl Iterator<Item = u32> {
-        let (few, many) = match self {
-            Self::Few(few) => (Some(few), None),
-            Self::Many(many) => (None, Some(many)),
-        };
-        few.into_iter().flatten().chain(many.into_iter().flat_map(|many| many.iter())).copied()
+        self.0.iter().copied()
     }
 }
 
@@ -273,31 +245,8 @@ impl NameQueue {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::identity::{Peer, Source};
-
-    proptest! {
-        #[test]
-        fn slots_agree_with_a_set(steps in proptest::collection::vec((any::<bool>(), 0_u32..80), 0..400)) {
-            let (mut slots, mut model) = (Slots::default(), BTreeSet::new());
-            for (inserts, slot) in steps {
-                if inserts {
-                    slots.insert(slot);
-                    model.insert(slot);
-                } else {
-                    slots.remove(slot);
-                    model.remove(&slot);
-                }
-                prop_assert_eq!(slots.is_empty(), model.is_empty());
-                prop_assert_eq!(slots.contains(slot), model.contains(&slot));
-                let listed: Vec<u32> = slots.iter().collect();
-                prop_assert_eq!(listed.len(), model.len());
-                prop_assert_eq!(&listed.into_iter().collect::<BTreeSet<u32>>(), &model);
-            }
-        }
-    }
 
     fn lane(address: u8, is_bulk: bool) -> Lane {
         let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
