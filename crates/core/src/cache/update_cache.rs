@@ -1,10 +1,10 @@
 //! Newest updates of a cohort.
 //!
-//! Nearly all members are at one of a few positions, so a short list suffices. It owns small updates, and
-//! refers to large ones in the byte cache.
+//! Nearly all members are at one of a few positions, so a short list suffices. It owns small updates; large ones
+//! are in the byte cache.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::Generation;
@@ -38,8 +38,9 @@ pub(super) struct UpdateKey {
 #[derive(Debug, Default)]
 pub(super) struct UpdateCache {
     touched: Generation,
-    near: Vec<(Position, CachedUpdate)>,
-    cached: Vec<UpdateKey>,
+    small: Vec<(Position, Arc<Update>, ByteQuotaGuard)>,
+    /// In the byte cache.
+    large: Vec<UpdateKey>,
 }
 
 /// Bytes for small updates of all cohorts. Each encoding takes of them, so there is no lock.
@@ -74,12 +75,6 @@ impl Drop for ByteQuotaGuard {
     }
 }
 
-#[derive(Debug)]
-enum CachedUpdate {
-    Small { update: Arc<Update>, _kept: ByteQuotaGuard },
-    Large(Weak<Update>),
-}
-
 impl UpdateCache {
     pub(super) fn find(
         &self,
@@ -92,10 +87,9 @@ impl UpdateCache {
         if self.touched != touched {
             return None;
         }
-        let found = match self.near.iter().find(|(other, _)| other == position) {
-            Some((_, CachedUpdate::Small { update, .. })) => Some(Arc::clone(update)),
-            Some((_, CachedUpdate::Large(update))) => update.upgrade(),
-            None if self.near.len() < NEAR => None,
+        let found = match self.small.iter().find(|(other, ..)| other == position) {
+            Some((_, update, _)) => Some(Arc::clone(update)),
+            None if self.large.is_empty() => None,
             None => cache.get(&UpdateKey { cohort, touched, position: position.clone() }),
         };
         found.filter(|update| update.has_current_ttls(now))
@@ -103,7 +97,7 @@ impl UpdateCache {
 
     /// Removes the updates of an ended cohort from the byte cache.
     pub(super) fn clear(&mut self, cache: &ByteCache) {
-        self.cached.drain(..).for_each(|key| cache.invalidate(&key));
+        self.large.drain(..).for_each(|key| cache.invalidate(&key));
     }
 
     /// Keeps and returns an update, or returns the one put there meanwhile.
@@ -120,29 +114,24 @@ impl UpdateCache {
             return made;
         }
         if self.touched < touched {
-            self.near.clear();
+            self.small.clear();
             self.clear(cache);
             self.touched = touched;
         }
         if let Some(found) = self.find(touched, position, cohort, cache, now) {
             return found;
         }
-        self.near.retain(|(other, _)| other != position);
-        let is_near = self.near.len() < NEAR;
-        let kept = if is_near && made.weight() <= SMALL { quota.take(made.weight()) } else { None };
-        if let Some(kept) = kept {
-            self.near.reserve_exact(1);
-            self.near
-                .push((position.clone(), CachedUpdate::Small { update: Arc::clone(&made), _kept: kept }));
+        self.small.retain(|(other, ..)| other != position);
+        let is_small = self.small.len() < NEAR && made.weight() <= SMALL;
+        if let Some(guard) = if is_small { quota.take(made.weight()) } else { None } {
+            self.small.reserve_exact(1);
+            self.small.push((position.clone(), Arc::clone(&made), guard));
             return made;
-        }
-        if is_near {
-            self.near.push((position.clone(), CachedUpdate::Large(Arc::downgrade(&made))));
         }
         cache.insert(key.clone(), Arc::clone(&made));
         // A replacement of one with outdated TTLs is listed already.
-        if !made.has_ttls() || !self.cached.contains(&key) {
-            self.cached.push(key);
+        if !made.has_ttls() || !self.large.contains(&key) {
+            self.large.push(key);
         }
         made
     }
