@@ -110,7 +110,6 @@ pub(super) fn splice<'a>(
     const REMOVED_VARIANTS: u8 = 8;
 
     let nonce_text = nonce.text();
-    let nonce_text = nonce_text.as_bytes();
     let optional = |text: &str| if text.is_empty() { 0 } else { wire::field_len(text.len()) };
     let (control_plane, identifier) = fields.control_plane;
     let control_plane_len = optional(identifier);
@@ -134,7 +133,7 @@ pub(super) fn splice<'a>(
     out.open.put_u32(u32::try_from(message).unwrap_or(u32::MAX));
     wire::put_field(&mut out.open, VERSION, fields.version.as_bytes());
     wire::put_field(&mut out.open, TYPE_URL, fields.type_url.as_bytes());
-    wire::put_field(&mut out.open, NONCE, nonce_text);
+    wire::put_field(&mut out.open, NONCE, &nonce_text);
     if !identifier.is_empty() {
         wire::put_header(&mut out.open, control_plane, control_plane_len);
         wire::put_field(&mut out.open, IDENTIFIER, identifier.as_bytes());
@@ -255,17 +254,17 @@ impl Nonce {
 
     /// Text on the wire. Written by hand: every ACK is compared with one.
     pub fn text(&self) -> NonceText {
-        let mut text = NonceText { bytes: [0; NonceText::LONGEST], len: 0 };
-        text.hex(self.type_index.into());
+        let mut text = NonceText::new();
+        put_hex(&mut text, self.type_index.into());
         text.push(b'.');
-        text.hex(self.generation.get());
+        put_hex(&mut text, self.generation.get());
         match self.suffix {
             Suffix::None => {}
             // Not a hexadecimal digit.
             Suffix::Additions => text.push(b'+'),
             Suffix::Own(number) | Suffix::Part(number) => {
                 text.push(b'~');
-                text.hex(number.into());
+                put_hex(&mut text, number.into());
             }
         }
         if self.announces_more() {
@@ -277,36 +276,17 @@ impl Nonce {
 
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text().as_bytes().iter().try_for_each(|byte| fmt::Write::write_char(f, char::from(*byte)))
+        self.text().iter().try_for_each(|byte| fmt::Write::write_char(f, char::from(*byte)))
     }
 }
 
-/// Text of a nonce, without allocation.
-#[derive(Clone, Copy, Debug)]
-pub struct NonceText {
-    bytes: [u8; Self::LONGEST],
-    len: usize,
-}
+/// Text of a nonce, without allocation: numbers of 32, 64 and 32 bits in hex, two separators and one byte behind.
+pub type NonceText = SmallVec<[u8; 36]>;
 
-impl NonceText {
-    /// Numbers of 32, 64 and 32 bits in hex, two separators and one byte behind.
-    const LONGEST: usize = 8 + 1 + 16 + 1 + 8 + 1;
-
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    fn push(&mut self, byte: u8) {
-        self.bytes[self.len] = byte;
-        self.len += 1;
-    }
-
-    fn hex(&mut self, number: u64) {
-        let digits = (64 - (number | 1).leading_zeros()).div_ceil(4);
-        for digit in (0..digits).rev() {
-            self.push(b"0123456789abcdef"[(number >> (4 * digit) & 0xf) as usize]);
-        }
-    }
+fn put_hex(text: &mut NonceText, number: u64) {
+    let digits = (64 - (number | 1).leading_zeros()).div_ceil(4);
+    let digit = |at: u32| b"0123456789abcdef"[(number >> (4 * at) & 0xf) as usize];
+    text.extend((0..digits).rev().map(digit));
 }
 
 #[cfg(test)]

@@ -444,7 +444,7 @@ impl StreamType {
         rejection: Option<&str>,
     ) {
         let Some(own) = &mut self.own else { return };
-        let is_meant = |unjudged: &Unjudged| unjudged.nonce.text().as_bytes() == nonce;
+        let is_meant = |unjudged: &Unjudged| unjudged.nonce.text()[..] == *nonce;
         let Some(at) = own.to_judge.iter().position(is_meant) else { return };
         let judged = own.to_judge.drain(..=at).next_back();
         if let Some(Unjudged { update, class, .. }) = judged {

@@ -17,7 +17,7 @@ pub(in crate::subscription) enum Answered {
 impl StreamType {
     /// See R-SotW-04.
     pub(in crate::subscription) fn is_newest(&self, nonce: &[u8]) -> bool {
-        self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
+        self.newest_nonce.is_some_and(|newest| newest.text()[..] == *nonce)
     }
 
     /// Records the answer in a request's nonce.
@@ -29,7 +29,7 @@ impl StreamType {
         if !nonce.is_empty() {
             self.answered_late(now);
         }
-        if self.own().overtaken.is_some_and(|overtaken| overtaken.text().as_bytes() == nonce) {
+        if self.own().overtaken.is_some_and(|overtaken| overtaken.text()[..] == *nonce) {
             self.own_mut().overtaken = None;
             self.trim();
             return Answered::Overtaken;
