@@ -233,7 +233,7 @@ fn check(downstream: &Downstream, mapping: &Mapping<'_>) {
 }
 
 fn default_no_legacy_wildcard() -> BTreeSet<String> {
-    let denied = Kind::KNOWN.into_iter().filter(|kind| !kind.has_legacy_wildcard());
+    let denied = Kind::known().filter(|kind| !kind.has_legacy_wildcard());
     denied.filter_map(Kind::url).map(str::to_owned).collect()
 }
 

@@ -129,9 +129,8 @@ impl View<'_> {
     /// Reports clients by kind of type, including zeros.
     pub fn report_clients(&self) {
         let kept = self.withheld();
-        let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
         let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration)> =
-            kinds.map(|kind| (kind, Default::default())).collect();
+            Kind::ALL.map(|kind| (kind, Default::default())).into();
         for record in self.fleet.after(0) {
             let state = record.state();
             for progress in &state.types {

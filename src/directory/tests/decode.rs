@@ -163,7 +163,7 @@ fn a_wrapper_keeps_fields_nobody_knows_and_may_name_by_resource_name() {
 
 #[test]
 fn a_resource_without_a_wrapper_is_named_by_its_first_field_where_that_is_a_name() {
-    for kind in Kind::KNOWN {
+    for kind in Kind::known() {
         let mut body = Vec::new();
         put_bytes(&mut body, 1, b"a");
         for prefix in ["type.googleapis.com", "example.com"] {

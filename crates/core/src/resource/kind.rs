@@ -9,52 +9,35 @@ use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
-/// Type with rules of the protocol. All others are [`Kind::Other`]: passed through on ADS, not
-/// full-state, flushed last (R-EP-06).
-///
-/// The order of the variants is the flush order of aggregated streams (R-ADS-01, R-ADS-02).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// CDS
-    Cluster,
-    /// EDS
-    Endpoint,
-    /// LEDS
-    LocalityEndpoint,
-    /// LDS
-    Listener,
-    /// SRDS
-    ScopedRoute,
-    /// RDS
-    Route,
-    /// VHDS
-    VirtualHost,
-    /// SDS
-    Secret,
-    /// ECDS
-    ExtensionConfig,
-    /// RTDS
-    Runtime,
-    Other,
+crate::labelled! {
+    /// Type with rules of the protocol. All others are [`Kind::Other`]: passed through on ADS, not
+    /// full-state, flushed last (R-EP-06).
+    ///
+    /// The order of the variants is the flush order of aggregated streams (R-ADS-01, R-ADS-02).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Kind {
+        Cluster = "cds",
+        Endpoint = "eds",
+        LocalityEndpoint = "leds",
+        Listener = "lds",
+        ScopedRoute = "srds",
+        Route = "rds",
+        VirtualHost = "vhds",
+        Secret = "sds",
+        ExtensionConfig = "ecds",
+        Runtime = "rtds",
+        Other = "other",
+    }
 }
 
 impl Kind {
-    /// In flush order.
-    pub const KNOWN: [Self; 10] = [
-        Self::Cluster,
-        Self::Endpoint,
-        Self::LocalityEndpoint,
-        Self::Listener,
-        Self::ScopedRoute,
-        Self::Route,
-        Self::VirtualHost,
-        Self::Secret,
-        Self::ExtensionConfig,
-        Self::Runtime,
-    ];
+    /// All but [`Kind::Other`], in flush order.
+    pub fn known() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|kind| *kind != Self::Other)
+    }
 
     pub fn of_url(url: &str) -> Self {
-        Self::KNOWN.into_iter().find(|kind| kind.url() == Some(url)).unwrap_or(Self::Other)
+        Self::known().find(|kind| kind.url() == Some(url)).unwrap_or(Self::Other)
     }
 
     /// Type URL; [`Kind::Other`] has none.
@@ -75,28 +58,16 @@ impl Kind {
     }
 
     pub const fn short(self) -> &'static str {
-        match self {
-            Self::Cluster => "cds",
-            Self::Endpoint => "eds",
-            Self::LocalityEndpoint => "leds",
-            Self::Listener => "lds",
-            Self::ScopedRoute => "srds",
-            Self::Route => "rds",
-            Self::VirtualHost => "vhds",
-            Self::Secret => "sds",
-            Self::ExtensionConfig => "ecds",
-            Self::Runtime => "rtds",
-            Self::Other => "other",
-        }
+        self.label()
     }
 
     pub fn of_short(short: &str) -> Option<Self> {
-        Self::KNOWN.into_iter().find(|kind| kind.short() == short)
+        Self::known().find(|kind| kind.short() == short)
     }
 
     /// `cds, eds, …`
     pub fn short_names() -> String {
-        Self::KNOWN.map(Self::short).join(", ")
+        Self::known().map(Self::short).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether field 1 of a resource is the name to subscribe to. LEDS endpoints have none, and
@@ -275,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_type_is_found_by_short_name_and_by_url() {
-        for kind in Kind::KNOWN {
+        for kind in Kind::known() {
             let by_short = TypeUrl::from_user(kind.short()).expect("a known short name");
             assert_eq!(by_short.kind(), kind);
             assert_eq!(TypeUrl::from(by_short.as_str()).kind(), kind);

@@ -57,7 +57,7 @@ pub struct SessionConfig {
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        let denied = Kind::KNOWN.into_iter().filter(|kind| !kind.has_legacy_wildcard());
+        let denied = Kind::known().filter(|kind| !kind.has_legacy_wildcard());
         Self {
             ack_timeout: Duration::from_secs(5),
             warm_wait: Duration::from_secs(5),
