@@ -71,7 +71,7 @@ fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
         .flat_map(|wanted| wanted.interest.names.iter().map(|(name, _)| name.to_string()))
         .collect();
     assert_eq!(asked, ["mine/a"]);
-    wanted.iter().for_each(|wanted| fixture.writer.fill(wanted, fixture.now).unwrap());
+    wanted.iter().for_each(|wanted| fixture.writer.fill(wanted, fixture.now));
     assert_eq!(client.acked(&fixture), ["eds -theirs/b"]);
     assert_eq!(client.session.take_hidden(), HiddenCounts { names: 1, wildcards: 0 });
     assert_eq!(client.session.take_hidden(), HiddenCounts::default(), "it is counted once");

@@ -115,7 +115,7 @@ impl Fixture {
     /// Brings stores of mixed parameters, or of those who may not see all, up to date, as the upstream does.
     pub fn fill(&mut self) {
         for wanted in self.cache.take_interest() {
-            self.writer.fill(&wanted, self.now).unwrap();
+            self.writer.fill(&wanted, self.now);
         }
     }
 

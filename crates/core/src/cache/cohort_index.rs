@@ -32,14 +32,11 @@ pub(super) struct CohortIndex {
     clients: NameIndex,
     observers: NameIndex,
     timed: usize,
-    /// Names that may have become wanted or unwanted.
+    /// Names that may have become wanted or unwanted, or are to be filled in for observers.
     dirty: NameQueue,
     wildcard_dirty: bool,
-    /// The store is filled from others. Names that only observers ask for must be filled in too, without demand
-    /// upstream.
+    /// The store is filled from others.
     is_filled: bool,
-    observed: NameQueue,
-    wildcard_observed: bool,
     refreshed: BTreeSet<Name>,
     next_id: u64,
 }
@@ -188,7 +185,9 @@ impl CohortIndex {
             Role::Client if is_first => self.dirty.push(lane, name),
             // The name may wait behind the other names of the peer that asked first.
             Role::Client => self.dirty.join(lane, name),
-            Role::Observer if is_first && self.is_filled => self.observed.push(lane, name),
+            Role::Observer if is_first && self.is_filled && !self.wants(name.as_str()) => {
+                self.dirty.push(lane, name);
+            }
             Role::Observer => {}
         }
     }
@@ -204,7 +203,7 @@ impl CohortIndex {
             Role::Client => self.wildcard_dirty |= changes,
             // The end of observation has no effect upstream.
             Role::Observer => {
-                self.wildcard_observed |= changes && self.is_filled && self.observers.asks_wildcard();
+                self.wildcard_dirty |= changes && self.is_filled && self.observers.asks_wildcard();
             }
         }
     }
@@ -242,11 +241,7 @@ impl CohortIndex {
 
     /// Whether there is [`Interest`] to take, or anything to fill in.
     pub(super) fn is_dirty(&self) -> bool {
-        self.wildcard_dirty
-            || self.wildcard_observed
-            || !self.dirty.is_empty()
-            || !self.observed.is_empty()
-            || !self.refreshed.is_empty()
+        self.wildcard_dirty || !self.dirty.is_empty() || !self.refreshed.is_empty()
     }
 
     pub(super) fn wants(&self, name: &str) -> bool {
@@ -315,14 +310,12 @@ impl CohortIndex {
         self.cohorts.len()
     }
 
-    /// Takes the interest of clients, and names to fill in for observers. `proof` if clients wait for evidence.
-    pub(super) fn take_interest(&mut self, proof: bool) -> Option<(Interest, Vec<Name>)> {
+    /// Takes the interest of clients. `proof` if they wait for evidence.
+    pub(super) fn take_interest(&mut self, proof: bool) -> Option<Interest> {
         if !proof && !self.is_dirty() {
             return None;
         }
         self.wildcard_dirty = false;
-        self.wildcard_observed = false;
-        let observed = self.observed.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
         let names = self.dirty.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());
@@ -330,7 +323,7 @@ impl CohortIndex {
         };
         let names = names.into_iter().map(with_wanted).collect();
         let refreshed = std::mem::take(&mut self.refreshed).into_iter().collect();
-        Some((Interest { wildcard: self.wants_wildcard(), names, proof, refreshed }, observed))
+        Some(Interest { wildcard: self.wants_wildcard(), names, proof, refreshed })
     }
 
     /// Records a change with every cohort of its names, before publication.

@@ -345,26 +345,20 @@ pub struct Wanted {
     mixed: Option<Arc<TypeCache>>,
     /// Names of that store that its clients may not see, without demand upstream.
     refused: Vec<(Name, bool)>,
-    /// Names that observers of that store ask for, without demand upstream.
-    observed: Vec<Name>,
 }
 
 impl Wanted {
-    fn split(of: &Arc<TypeCache>, (interest, observed): (Interest, Vec<Name>)) -> Vec<Self> {
+    fn split(of: &Arc<TypeCache>, interest: Interest) -> Vec<Self> {
         let type_url = of.type_url.clone();
         if let Some(parameters) = of.parameter_view.as_uniform() {
             let parameters = parameters.clone();
-            let (refused, observed) = Default::default();
-            return vec![Self { type_url, parameters, interest, mixed: None, refused, observed }];
+            return vec![Self { type_url, parameters, interest, mixed: None, refused: Vec::new() }];
         }
         let part = |parameters: &Parameters| {
             let names =
                 interest.names.iter().filter(|(name, _)| of.parameter_view.of(name.as_str()) == parameters);
             let allows = |name: &Name| of.parameter_view.scope().allows(name.as_str());
-            let (names, mut refused): (Vec<_>, Vec<_>) = names.cloned().partition(|(name, _)| allows(name));
-            let observed = observed.iter().filter(|name| of.parameter_view.of(name.as_str()) == parameters);
-            let (observed, unseen): (Vec<Name>, Vec<_>) = observed.cloned().partition(allows);
-            refused.extend(unseen.into_iter().map(|name| (name, false)));
+            let (names, refused) = names.cloned().partition(|(name, _)| allows(name));
             let wildcard = interest.wildcard && of.parameter_view.wildcard() == parameters;
             Self {
                 type_url: type_url.clone(),
@@ -377,7 +371,6 @@ impl Wanted {
                 },
                 mixed: Some(Arc::clone(of)),
                 refused,
-                observed,
             }
         };
         of.parameter_view.parameters().iter().map(part).collect()

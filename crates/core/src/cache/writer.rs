@@ -231,16 +231,11 @@ impl Writer {
     }
 
     /// Fills a store of mixed parameters with what the store of one set knows of newly wanted names.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreLimitError`] if the store of a set is new and the limit is reached.
-    pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), StoreLimitError> {
-        let Some(of) = &wanted.mixed else { return Ok(()) };
-        if of.parameter_view.as_whole().is_some() {
-            // The store of a track has everything of the origin's.
-            return Ok(());
-        }
+    pub fn fill(&mut self, wanted: &Wanted, now: Instant) {
+        // The store of a track has everything of the origin's.
+        let Some(of) = wanted.mixed.as_ref().filter(|of| of.parameter_view.as_whole().is_none()) else {
+            return;
+        };
         // Names that a client may not see do not exist for it.
         let refused = wanted.refused.iter().map(|(name, _)| {
             let (view, name) = (View::Named, name.clone());
@@ -248,12 +243,9 @@ impl Writer {
         });
         let mut change = Change { ops: refused.collect(), ..Change::default() };
         let whole = ParameterView::uniform(wanted.parameters.clone()).on(of.parameter_view.track());
-        let from = match self.cache.store_for(&wanted.type_url, &whole) {
-            Ok(from) => from.snapshot(),
-            Err(full) => {
-                self.publish_with_endpoints(of, change, now);
-                return Err(full);
-            }
+        // Clients of the store hold this one too.
+        let Some(from) = self.cache.find(&wanted.type_url, &whole).map(|from| from.snapshot()) else {
+            return self.publish_with_endpoints(of, change, now);
         };
         change.system_version = Some(Arc::clone(&from.system_version));
         change.control_plane = Some(Arc::clone(&from.control_plane));
@@ -265,13 +257,12 @@ impl Writer {
         }
         // After the first filling, content is kept up to date.
         change.wildcard_known = Some(from.completeness()).filter(|more| has_wildcard && *more > known);
-        let names = wanted.interest.names.iter().map(|(name, _)| name).chain(&wanted.observed);
+        let names = wanted.interest.names.iter().map(|(name, _)| name);
         for name in names.filter(|name| of.serves(name.as_str())) {
             let ops = from.ops_by_name(name).into_iter();
             change.ops.extend(ops.filter_map(|op| op.through(of.parameter_view.scope())));
         }
         self.publish_with_endpoints(of, change, now);
-        Ok(())
     }
 
     /// Part of an applied change for a store of mixed parameters; `from` is the snapshot after it.

@@ -92,7 +92,7 @@ impl DirectoryMirror {
             }
             // Before the first reading too: names that a client may not see are answered without
             // it.
-            self.writer.fill(&wanted, now).ok();
+            self.writer.fill(&wanted, now);
         }
     }
 

@@ -21,8 +21,7 @@ impl Mux {
         self.update_clock(now);
         for wanted in wanted {
             self.want(&wanted, now);
-            // The store exists, as the clients have joined it.
-            self.writer.fill(&wanted, now).ok();
+            self.writer.fill(&wanted, now);
             self.tidy(&wanted.type_url);
         }
         self.tick(now);
