@@ -224,8 +224,15 @@ impl Rollout {
         }
     }
 
-    /// Splits a change of the origin by tracks. `stores` are as before it.
-    pub(super) fn split(&self, key: &StoreKey, change: &Change, stores: &Stores, now: Instant) -> Split {
+    /// Splits a change of the origin by tracks. `stores` are as before it, `newest` is the origin's after it.
+    pub(super) fn split(
+        &self,
+        key: &StoreKey,
+        change: &Change,
+        stores: &Stores,
+        newest: &Snapshot,
+        now: Instant,
+    ) -> Split {
         let Stores { origin, canaries, stable } = stores;
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -233,14 +240,14 @@ impl Rollout {
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
-            let is_meant = track_ops::waits_with_name(op) || track_ops::forgets_all(op, origin);
+            let (has_content, digest) = (track_ops::waits_with_name(op), track_ops::digest(newest, name));
             let kept_back = state.standing.kept_back(&place);
             if kept_back.is_some() && matches!(op, Op::Forget { .. }) {
                 // The order stands, and the next client is sent what it says.
                 continue;
             }
-            let is_kept_back = track_ops::waits_with_name(op) && kept_back == Some(track_ops::given(op));
-            if kept_back.is_some() && track_ops::waits_with_name(op) && !is_kept_back {
+            let is_kept_back = has_content && kept_back == Some(digest);
+            if kept_back.is_some() && has_content && !is_kept_back {
                 state.standing.contents.remove(&place);
             }
             let is_on_trial = state.trial.as_ref().is_some_and(|trial| trial.names.contains_key(&place));
@@ -250,15 +257,16 @@ impl Rollout {
             if !is_kept_back && is_fact(origin) && is_fact(stable) {
                 for_stable.push(op.clone());
                 for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
-                    ops.extend(Some(op).filter(|_| is_fact(canary)).cloned());
+                    ops.extend(is_fact(canary).then(|| op.clone()));
                 }
                 continue;
             }
             // The origin may repeat itself: that is one change.
-            let is_repeated = is_kept_back || (is_waiting && track_ops::repeats(op, origin));
-            let waits = is_repeated
-                || track_ops::is_change(op, stable)
-                || (is_waiting && track_ops::waits_with_name(op) && !track_ops::is_first_answer(op, stable));
+            let is_repeated = is_kept_back || (is_waiting && !track_ops::differs(name, origin, newest));
+            let waits = has_content
+                && (is_repeated
+                    || ((is_waiting || track_ops::is_change(name, stable, newest))
+                        && !track_ops::is_first_answer(op, stable)));
             if waits {
                 for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
                     ops.extend(track_ops::in_place_of(op, canary));
@@ -270,15 +278,16 @@ impl Rollout {
                     ops.push(track_ops::last_good(op, canary).unwrap_or_else(|| op.clone()));
                 }
             }
+            let is_meant = has_content || track_ops::forgets_all(op, origin);
             if waits && !is_repeated || !waits && is_waiting && is_meant {
                 // A change on trial stays so, unless the stable track has moved on: then it is compared again.
-                let is_same = |of: &Candidate| of.digest == track_ops::given(op);
+                let is_same = |of: &Candidate| of.digest == digest;
                 if let Some(trial) = state.trial.as_mut().filter(|_| !waits)
                     && !trial.names.get(&place).is_some_and(is_same)
                 {
                     trial.remove(&place);
                 }
-                state.waiting.insert(place, track_ops::given(op));
+                state.waiting.insert(place, digest);
             }
         }
         if state.begins_at.is_none() && !state.waiting.is_empty() {

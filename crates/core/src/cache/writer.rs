@@ -130,14 +130,14 @@ impl Writer {
             canaries: canaries.iter().map(|of| of.snapshot()).collect(),
             stable: stable.snapshot(),
         };
-        let mut split = rollout.split(&key, &change, &stores, now);
+        // No client sees this store: endpoints follow the clusters of the tracks.
+        self.publish(&of, change.clone(), now);
+        let mut split = rollout.split(&key, &change, &stores, &of.snapshot(), now);
         if rollout.is_open(&key) {
             // The tracks do not have all of this version.
             let tracks = split.canaries.iter_mut().chain([&mut split.stable]);
             tracks.for_each(|change| change.system_version = None);
         }
-        // No client sees this store: endpoints follow the clusters of the tracks.
-        self.publish(&of, change, now);
         for (canary, change) in canaries.iter().zip(split.canaries) {
             self.apply_on(canary, parameters, change, now);
         }

@@ -57,52 +57,26 @@ pub(super) fn is_fact(op: &Op, of: &Snapshot) -> bool {
     is_named && of.get(op.name().as_str()).is_some_and(|entry| entry.is_member())
 }
 
-/// Whether an operation changes content of the stable track, or adds a member to its wildcard set. Unknown and
-/// absent names are answered at once: their clients have nothing better.
-pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
-    let entry = stable.get(op.name().as_str());
-    let member = entry.and_then(|entry| entry.as_member().present());
-    let named = entry.and_then(|entry| match entry.named() {
-        Named::Present(held) => Some(held),
-        Named::Alias(alias) => alias.now(),
-        Named::Unknown | Named::Superseded(_) | Named::Absent | Named::Gone | Named::Collection { .. } => {
-            None
-        }
-    });
-    match op {
-        Op::Set { view: View::Wildcard, resource, .. } => match member {
-            Some(held) => !held.same_content(resource),
-            // Before that it may belong to the first answer.
-            None => stable.completeness() >= Completeness::Presumed || last_good(op, stable).is_some(),
-        },
-        Op::Set { view: View::Named, resource, .. } | Op::Alias { resource, .. } => {
-            named.is_some_and(|held| !held.same_content(resource))
-        }
-        Op::Remove { view: View::Wildcard, .. } => member.is_some(),
-        Op::Remove { view: View::Named, .. } | Op::LeaveCollection { .. } => named.is_some(),
-        Op::Fail { failure, .. } => failure.is_not_found() && named.is_some(),
-        Op::Renew { .. }
-        | Op::Forget { .. }
-        | Op::Complete { .. }
-        | Op::Drop { .. }
-        | Op::ResendEndpoints { .. } => false,
-    }
+/// Whether clients of the stable track have content of a name that the origin replaced, or lack a new member.
+pub(super) fn is_change(name: &Name, stable: &Snapshot, origin: &Snapshot) -> bool {
+    let (was, is) = (stable.get(name.as_str()), origin.get(name.as_str()));
+    let is_replaced = |see: fn(&Entry) -> VisibleState<'_>| {
+        let (held, newest) = (was.and_then(|was| see(was).existing()), is.and_then(|is| see(is).existing()));
+        held.is_some_and(|held| newest.is_none_or(|newest| !held.same_content(newest)))
+    };
+    let is_member = |entry: Option<&Entry>| entry.is_some_and(Entry::is_member);
+    is_replaced(Entry::by_name)
+        || is_replaced(Entry::as_member)
+        || (name.is_xdstp() && is_replaced(Entry::as_listed))
+        || (is_member(is) && !is_member(was))
 }
 
 /// Whether an operation must wait if its name does; the others concern held content.
 pub(super) const fn waits_with_name(op: &Op) -> bool {
-    match op {
-        Op::Set { .. }
-        | Op::Alias { .. }
-        | Op::Remove { .. }
-        | Op::LeaveCollection { .. }
-        | Op::Fail { .. } => true,
-        Op::Renew { .. }
-        | Op::Forget { .. }
-        | Op::Complete { .. }
-        | Op::Drop { .. }
-        | Op::ResendEndpoints { .. } => false,
-    }
+    matches!(
+        op,
+        Op::Set { .. } | Op::Alias { .. } | Op::Remove { .. } | Op::LeaveCollection { .. } | Op::Fail { .. }
+    )
 }
 
 /// Whether the origin's content of a name is of no interest any more. Of a member only the answer by name is
@@ -121,7 +95,7 @@ pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
         View::Wildcard => stable.completeness() < Completeness::Presumed,
         View::Named => entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)),
     };
-    !is_member && is_unheard()
+    !is_member && is_unheard() && last_good(op, stable).is_none()
 }
 
 /// Member for a track instead of this one, if clients hold other content by name: the first wildcard set must
@@ -142,28 +116,6 @@ pub(super) fn last_good(op: &Op, track: &Snapshot) -> Option<Op> {
     })
 }
 
-/// Whether the origin's store has this already; it may come again after a reconnect.
-pub(super) fn repeats(op: &Op, origin: &Snapshot) -> bool {
-    let Some(entry) = origin.get(op.name().as_str()) else { return false };
-    let is_held = |held: Option<&Arc<Resource>>, resource: &Arc<Resource>| {
-        held.is_some_and(|held| held.same_content(resource))
-    };
-    match op {
-        Op::Set { view: View::Wildcard, resource, .. } => is_held(entry.as_member().present(), resource),
-        Op::Set { view: View::Named, resource, .. } => match entry.named() {
-            Named::Present(held) => held.same_content(resource),
-            _ => false,
-        },
-        Op::Alias { resource, .. } => match entry.named() {
-            Named::Alias(alias) => is_held(alias.now(), resource),
-            _ => false,
-        },
-        Op::Remove { view: View::Wildcard, .. } => !entry.is_member(),
-        Op::Remove { view: View::Named, .. } => matches!(entry.named(), Named::Absent),
-        _ => false,
-    }
-}
-
 /// Operation for a track in place of one with content that it must not show yet: held content lives as long as
 /// the origin keeps the newest.
 pub(super) fn in_place_of(op: &Op, track: &Snapshot) -> Option<Op> {
@@ -176,14 +128,6 @@ fn renewal(op: &Op, track: &Snapshot) -> Option<Op> {
     let name = resource.name();
     let is_timed = lease.is_some() || track.lease(*view, name.as_str()).is_some();
     is_timed.then(|| Op::Renew { view: *view, name: name.clone(), lease: *lease })
-}
-
-/// Content that an operation gives a name, by digest; `None` if it ends it.
-pub(super) fn given(op: &Op) -> Option<u128> {
-    match op {
-        Op::Set { resource, .. } | Op::Alias { resource, .. } => Some(resource.digest()),
-        _ => None,
-    }
 }
 
 /// Content of a name, by digest; `None` if there is none.
