@@ -15,7 +15,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::entry::{Entry, VisibleState};
-use super::position::{Generation, Mark};
+use super::position::Generation;
 use super::set_versions::SetState;
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::{Protocol, Role, StreamProfile, Subscription};
@@ -59,8 +59,10 @@ pub struct Cohort {
     pub(super) subscription: Subscription,
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
-    /// Newest [`Mark`] as a word.
-    mark: AtomicU64,
+    /// Newest generation that concerns its members.
+    touched: AtomicU64,
+    /// Number of changes up to it, for metrics.
+    changes: AtomicU64,
     /// Newest generation in which resources changed, not only the completeness of the set.
     changed: AtomicU64,
     /// Number of members, readable without the lock.
@@ -105,7 +107,8 @@ impl Cohort {
             subscription,
             profile,
             role,
-            mark: AtomicU64::new(Mark::starting(now).to_word()),
+            touched: AtomicU64::new(now.get()),
+            changes: AtomicU64::new(0),
             changed: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
             // Most cohorts of names have only one member.
@@ -118,7 +121,7 @@ impl Cohort {
 
     /// Starts the cohort with its first member at this generation.
     pub(super) fn begin(&self, now: Generation) {
-        self.mark.store(Mark::starting(now).to_word(), Ordering::Release);
+        self.touched.store(now.get(), Ordering::Release);
         self.changed.store(now.get(), Ordering::Release);
         *self.log.lock() = CohortLog::starting(now);
     }
@@ -127,10 +130,8 @@ impl Cohort {
     pub(super) fn mark(&self, generation: Generation, is_change: bool) -> bool {
         // A change may arrive in several ways and counts once. Only the writer marks, so there is no race.
         let is_first = is_change && self.changed.swap(generation.get(), Ordering::AcqRel) != generation.get();
-        let before = self.newest_mark();
-        let changes = if is_first { before.changes.next() } else { before.changes };
-        self.mark.store(Mark { generation, changes }.to_word(), Ordering::Release);
-        before.generation != generation
+        self.changes.fetch_add(is_first.into(), Ordering::Release);
+        self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
     }
 
     /// Records a changed name, before publication and mark, so that readers of either find it.
@@ -165,11 +166,12 @@ impl Cohort {
 
     /// Newest generation that concerns its members.
     pub fn touched(&self) -> Generation {
-        self.newest_mark().generation
+        self.touched.load(Ordering::Acquire).into()
     }
 
-    pub(super) fn newest_mark(&self) -> Mark {
-        Mark::from_word(self.mark.load(Ordering::Acquire))
+    /// Number of changes of resources. Read before [`touched`](Self::touched), it counts none that came later.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Newest generation with changed resources. [`touched`](Self::touched) is later if only the set's

@@ -19,7 +19,7 @@ use super::budget::Budget;
 use super::change::Completeness;
 use super::cohort::{ChangedNames, Cohort};
 use super::entry::{Entry, VisibleState};
-use super::position::{FellBehindError, Mark, Part, Position};
+use super::position::{FellBehindError, Part, Position};
 use super::snapshot::Snapshot;
 use super::subscription::{Protocol, StreamProfile, Subscription, TtlSupport};
 use super::update::{OwedItems, Update};
@@ -73,8 +73,7 @@ impl Encoder {
         position: &Position,
         now: Instant,
     ) -> Result<Arc<Update>, FellBehindError> {
-        let mark = cohort.newest_mark();
-        let touched = mark.generation;
+        let mark @ (_, touched) = (cohort.changes(), cohort.touched());
         let make = || self.make(mark, source(), cohort, position, &OwedItems::default(), now).map(Arc::new);
         if !cohort.is_shared() {
             return make();
@@ -93,10 +92,10 @@ impl Encoder {
         cohort.update_cache().clear(&self.updates);
     }
 
-    /// Makes an update. `source` was loaded after `mark` was read: it has everything marked.
+    /// Makes an update. `source` was loaded after the cohort's `changes` and `touched`: it has everything marked.
     pub(super) fn make(
         &self,
-        mark: Mark,
+        (changes, touched): (u64, Generation),
         source: Source<'_>,
         cohort: &Cohort,
         position: &Position,
@@ -107,8 +106,8 @@ impl Encoder {
             return Err(FellBehindError);
         }
         let limit = self.response_bytes.load(Ordering::Relaxed);
-        let mut update = Diff::new(source, cohort, position, owed, mark.generation, limit, now).run();
-        update.changes = (update.to >= mark.generation).then_some(mark.changes);
+        let mut update = Diff::new(source, cohort, position, owed, touched, limit, now).run();
+        update.changes = (update.to >= touched).then_some(changes);
         Ok(update)
     }
 }

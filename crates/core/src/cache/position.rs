@@ -44,46 +44,6 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Newest mark of a cohort: one word, so that readers see both parts of one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) generation: Generation,
-    pub(super) changes: ChangeCount,
-}
-
-/// Number of changes of a cohort. It wraps at 2²⁰: only differences mean something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ChangeCount(u32);
-
-impl ChangeCount {
-    /// Bits in a word. The other 44 hold the generation: 1,000 changes a second for 500 years.
-    const BITS: u32 = 20;
-    const MASK: u32 = (1 << Self::BITS) - 1;
-
-    pub(super) const fn next(self) -> Self {
-        Self((self.0 + 1) & Self::MASK)
-    }
-
-    pub(super) const fn since(self, earlier: Self) -> u32 {
-        self.0.wrapping_sub(earlier.0) & Self::MASK
-    }
-}
-
-impl Mark {
-    pub(super) fn starting(generation: Generation) -> Self {
-        Self { generation, changes: ChangeCount::default() }
-    }
-
-    pub(super) const fn to_word(self) -> u64 {
-        (self.generation.get() << ChangeCount::BITS) | self.changes.0 as u64
-    }
-
-    pub(super) fn from_word(word: u64) -> Self {
-        let changes = ChangeCount(word as u32 & ChangeCount::MASK);
-        Self { generation: (word >> ChangeCount::BITS).into(), changes }
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// Newest addition or change sent.
@@ -203,25 +163,3 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too far behind: reconnect to resume from the versions held")]
 pub struct FellBehindError;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mark_is_one_word() {
-        let mut mark = Mark::starting(7.into());
-        assert_eq!(Mark::from_word(mark.to_word()), mark);
-        mark.generation = ((1 << 44) - 1).into();
-        mark.changes = mark.changes.next().next();
-        assert_eq!(Mark::from_word(mark.to_word()), mark);
-        assert_eq!(mark.changes.since(ChangeCount::default()), 2);
-    }
-
-    #[test]
-    fn a_count_begins_anew_and_differences_stay() {
-        let before = ChangeCount(ChangeCount::MASK);
-        let after = before.next().next();
-        assert_eq!((after.0, after.since(before)), (1, 2));
-    }
-}

@@ -16,7 +16,7 @@ use super::cohort_index::{CohortIndex, RefreshError};
 use super::diff::{Encoder, Source};
 use super::entry::{Entry, VisibleState};
 use super::parameter_view::ParameterView;
-use super::position::{ChangeCount, FellBehindError, Position};
+use super::position::{FellBehindError, Position};
 use super::set_versions::{DoubtedStates, EarlierStates, SetContents, SetState};
 use super::snapshot::Snapshot;
 use super::subscription::{Role, StreamProfile, Subscription, TtlSupport};
@@ -255,7 +255,8 @@ impl TypeCache {
         owed: &OwedItems,
         now: Instant,
     ) -> Result<Update, FellBehindError> {
-        self.encoder.make(cohort.newest_mark(), self.source(), cohort, position, owed, now)
+        let mark = (cohort.changes(), cohort.touched());
+        self.encoder.make(mark, self.source(), cohort, position, owed, now)
     }
 
     fn source(&self) -> Source<'_> {
@@ -305,7 +306,7 @@ pub struct Membership {
     of: Arc<TypeCache>,
     wake_handle: Arc<WakeHandle>,
     /// Changes of the cohort up to the client's last update, if known.
-    sent: Option<ChangeCount>,
+    sent: Option<u64>,
 }
 
 impl Membership {
@@ -368,7 +369,8 @@ impl Membership {
             return 0;
         }
         let before = std::mem::replace(&mut self.sent, update.changes);
-        before.zip(update.changes).map_or(0, |(before, now)| now.since(before))
+        let changes = before.zip(update.changes).map_or(0, |(before, now)| now - before);
+        u32::try_from(changes).unwrap_or(u32::MAX)
     }
 
     pub const fn cohort(&self) -> &Arc<Cohort> {

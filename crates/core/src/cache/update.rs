@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::change::Completeness;
 use super::grpc_frame::{self, Fields, Frame, Nonce, Piece, Suffix};
 use super::origin_error::UpdateErrors;
-use super::position::{ChangeCount, Class, Generation, Part, Position};
+use super::position::{Class, Generation, Part, Position};
 use super::segments::Segment;
 use super::snapshot::Snapshot;
 use super::subscription::{Protocol, StreamProfile, Subscription};
@@ -76,7 +76,7 @@ pub struct Update {
     pub to: Generation,
     pub(super) newest_state: Generation,
     /// Cohort changes up to `to`; `None` if `to` is between two marks.
-    pub(super) changes: Option<ChangeCount>,
+    pub(super) changes: Option<u64>,
     /// Part to which it leads; `None` if it has only owed items, and the client stays where it is.
     pub(super) next: Option<Part>,
     /// When the cache applied its newest change.
