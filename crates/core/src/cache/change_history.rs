@@ -12,7 +12,7 @@
 //! - A resource has at most [`CHANGES`] records.
 //! - No record holds the body of a Secret, or one that must not be kept (R-XT-09).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -139,16 +139,15 @@ impl Line {
     }
 }
 
-/// Places of records by number.
-type Order = BTreeMap<u64, (Arc<StoreKey>, Name)>;
+/// Place of a record.
+type Place = (Arc<StoreKey>, Name);
 
 #[derive(Debug, Default)]
 struct Table {
     stores: BTreeMap<Arc<StoreKey>, StoreRecords>,
+    places: BTreeMap<u64, Place>,
     /// Records with a later one of their name.
-    superseded: Order,
-    /// Newest record of each name.
-    newest: Order,
+    superseded: BTreeSet<u64>,
     numbers: u64,
     bytes: u64,
 }
@@ -213,13 +212,7 @@ impl History {
         is_then: impl Fn(Instant) -> bool,
     ) -> Vec<PlacedChange> {
         let table = self.table.lock();
-        let (mut newest, mut superseded) =
-            (table.newest.iter().rev().peekable(), table.superseded.iter().rev().peekable());
-        let places = std::iter::from_fn(|| match (newest.peek(), superseded.peek()) {
-            (Some(one), Some(other)) if one.0 < other.0 => superseded.next(),
-            (Some(_), _) => newest.next(),
-            (None, _) => superseded.next(),
-        });
+        let places = table.places.iter().rev();
         let found = places.filter(|(_, (key, _))| is_one(key.cache, &key.type_url, key.track));
         let found = found.filter_map(|(number, (key, name))| {
             let line = &table.stores.get(key)?.lines.get(name)?.records;
@@ -314,7 +307,7 @@ impl History {
         for record in gone.iter().flat_map(|of| of.lines.values()).flat_map(|line| &line.records) {
             table.bytes -= record.cost;
             table.superseded.remove(&record.number);
-            table.newest.remove(&record.number);
+            table.places.remove(&record.number);
         }
         // Bodies are dropped without the lock.
         drop(table);
@@ -328,26 +321,23 @@ impl Table {
         let cost = cost(name, &change);
         let Some(of) = self.stores.get_mut(key) else { return };
         let line = of.lines.entry(name.clone()).or_default();
-        if let Some((number, place)) =
-            line.records.last().and_then(|last| self.newest.remove_entry(&last.number))
-        {
-            self.superseded.insert(number, place);
-        }
+        self.superseded.extend(line.records.last().map(|last| last.number));
         if line.records.len() == CHANGES {
             let oldest = line.drop_oldest();
             self.superseded.remove(&oldest.number);
+            self.places.remove(&oldest.number);
             self.bytes -= oldest.cost;
         }
         line.records.reserve_exact(1);
         line.records.push(Record { number, change, cost });
-        self.newest.insert(number, (Arc::clone(key), name.clone()));
+        self.places.insert(number, (Arc::clone(key), name.clone()));
         self.bytes += cost;
     }
 
     /// Drops the least valuable record; `false` if there is none.
     fn drop_oldest(&mut self) -> bool {
-        let oldest = self.superseded.pop_first().or_else(|| self.newest.pop_first());
-        let Some((_, (key, name))) = oldest else { return false };
+        let oldest = self.superseded.pop_first().or_else(|| self.places.keys().next().copied());
+        let Some((key, name)) = oldest.and_then(|oldest| self.places.remove(&oldest)) else { return false };
         let Some(of) = self.stores.get_mut(&key) else { return false };
         let Some(line) = of.lines.get_mut(&name) else { return false };
         // The oldest superseded record is the oldest of its name.

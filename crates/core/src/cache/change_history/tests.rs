@@ -233,7 +233,7 @@ fn a_group_that_ends_leaves_nothing() {
     let history = Arc::clone(&other.history);
     drop(other);
     let table = history.table.lock();
-    assert_eq!((table.bytes, table.stores.len(), table.newest.len(), table.superseded.len()), (0, 0, 0, 0));
+    assert_eq!((table.bytes, table.stores.len(), table.places.len(), table.superseded.len()), (0, 0, 0, 0));
 }
 
 proptest! {
@@ -274,7 +274,9 @@ proptest! {
             let table = of.history.table.lock();
             let records: Vec<&Record> = table.stores.values().flat_map(|of| of.lines.values()).flat_map(|line| &line.records).collect();
             prop_assert_eq!(records.iter().map(|record| record.cost).sum::<u64>(), table.bytes);
-            prop_assert_eq!(records.len(), table.newest.len() + table.superseded.len());
+            prop_assert_eq!(records.len(), table.places.len());
+            let lines = table.stores.values().map(|of| of.lines.len()).sum::<usize>();
+            prop_assert_eq!(records.len() - lines, table.superseded.len());
         }
     }
 }
