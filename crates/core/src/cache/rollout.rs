@@ -57,7 +57,7 @@ pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus, Withheld};
 use track_ops::ALL_TRACKS;
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores, Tracks};
-use trial::{Candidate, Place, Response, Step, Trial};
+use trial::{Candidate, Place, Response, Trial};
 use verdicts::Voter;
 
 /// Time to gather changes that belong together before a trial.
@@ -378,11 +378,7 @@ impl Rollout {
             return self.begin(state, at, false);
         }
         let was_searching = hold.is_searching();
-        let moves = match trial.search((at.now, self.settings.window), has_changed) {
-            Step::Wait => Vec::new(),
-            Step::Send(part) => trial.send(part, at),
-            Step::TakeBack(part) => trial.take_back(part, at),
-        };
+        let moves = trial.search(self.settings.window, has_changed, at);
         if was_searching && trial.hold.as_ref().is_some_and(|hold| !hold.is_searching()) {
             trial.log_held();
         }

@@ -124,13 +124,6 @@ impl Response<'_> {
     }
 }
 
-/// Next step of the search.
-pub(super) enum Step {
-    Wait,
-    Send(Vec<Place>),
-    TakeBack(Vec<Place>),
-}
-
 impl Trial {
     pub(super) const fn new(ends: Instant, step: u8) -> Self {
         Self { names: BTreeMap::new(), content: BTreeMap::new(), ends, step, hold: None }
@@ -188,7 +181,7 @@ impl Trial {
     }
 
     /// Brings these changes to the canaries that had the trial.
-    pub(super) fn send(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
+    fn send(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
         let mut moves = Vec::new();
         for (key, names) in by_store(part) {
             let (Some(content), Some(stores)) = (self.content.get(&key), (at.stores)(&key)) else { continue };
@@ -304,13 +297,14 @@ impl Trial {
     /// canaries, whose answer counts when it comes. What the origin has changed since is not sent any more.
     pub(super) fn search(
         &mut self,
-        (now, window): (Instant, Duration),
+        window: Duration,
         has_changed: impl Fn(&Place) -> bool,
-    ) -> Step {
-        let Some(mut hold) = self.hold.take() else { return Step::Wait };
+        at: &Moment<'_>,
+    ) -> Vec<Move> {
+        let Some(mut hold) = self.hold.take() else { return Vec::new() };
         let tested = hold.tested.len();
         hold.tested.retain(|place| hold.held.contains(place));
-        let step = if hold.is_rejected && !hold.tested.is_empty() {
+        let moves = if hold.is_rejected && !hold.tested.is_empty() {
             let rejected = std::mem::take(&mut hold.tested);
             let is_alone =
                 |place: &Place| self.names.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
@@ -320,23 +314,23 @@ impl Trial {
                 hold.push(half, open);
             }
             hold.until = None;
-            Step::TakeBack(rejected.into_iter().collect())
-        } else if !hold.tested.is_empty() && hold.until.is_some_and(|until| now < until) {
-            Step::Wait
+            self.take_back(rejected.into_iter().collect(), at)
+        } else if !hold.tested.is_empty() && hold.until.is_some_and(|until| at.now < until) {
+            Vec::new()
         } else if self.forgive(&hold.tested) {
             // Others rejected it beside bad changes.
-            Step::Wait
+            Vec::new()
         } else if let Some(next) = hold.next_part(has_changed) {
             hold.tested.extend(next.iter().cloned());
-            hold.until = Some(now + window);
-            Step::Send(next)
+            hold.until = Some(at.now + window);
+            self.send(next, at)
         } else {
             hold.until = None;
-            Step::Wait
+            Vec::new()
         };
         hold.is_rejected = false;
         self.hold = Some(hold);
-        step
+        moves
     }
 
     /// Whether no canary of this step accepted a change that one asks for, or that somebody asks for and one was sent: it may
