@@ -27,35 +27,34 @@ pub enum NameForm<'a> {
 impl Resource {
     /// Start of an element of `DeltaDiscoveryResponse.resources`, before the shared tail.
     pub fn delta_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
-        let fields = self.fields_before_body(called, ttl);
-        let mut out = BytesMut::with_capacity(wire::field_len(fields.len()));
-        wire::put_header(&mut out, RESOURCES, fields.len() + self.sotw_entry().len());
-        out.put_slice(&fields);
-        out.freeze()
+        self.element_head(&self.fields_before_body(called, ttl))
     }
 
     /// Start of a wrapped element of `DiscoveryResponse.resources`, before the shared tail.
     pub fn wrapped_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
-        let fields = self.fields_before_body(called, ttl);
-        let value = fields.len() + self.sotw_entry().len();
-        let any = wire::field_len(WRAPPER.len()) + wire::field_len(value);
-        let mut out = BytesMut::with_capacity(wire::field_len(any) - self.sotw_entry().len());
-        wire::put_header(&mut out, RESOURCES, any);
-        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
-        wire::put_header(&mut out, ANY_VALUE, value);
-        out.put_slice(&fields);
-        out.freeze()
+        self.element_head(&self.wrapper_head(called, ttl))
     }
 
     /// Wrapped resource, as an `Any` in one piece.
     pub fn wrapped(&self, called: NameForm<'_>) -> Bytes {
-        let fields = self.fields_before_body(called, None);
-        let value = fields.len() + self.sotw_entry().len();
-        let mut out = BytesMut::with_capacity(wire::field_len(WRAPPER.len()) + wire::field_len(value));
-        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
-        wire::put_header(&mut out, ANY_VALUE, value);
-        out.put_slice(&fields);
+        let mut out = self.wrapper_head(called, None);
         out.put_slice(self.sotw_entry());
+        out.freeze()
+    }
+
+    fn wrapper_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> BytesMut {
+        let fields = self.fields_before_body(called, ttl);
+        let mut out = BytesMut::with_capacity(wire::field_len(WRAPPER.len()) + wire::field_len(fields.len()));
+        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
+        wire::put_header(&mut out, ANY_VALUE, fields.len() + self.sotw_entry().len());
+        out.put_slice(&fields);
+        out
+    }
+
+    fn element_head(&self, fields: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(wire::field_len(fields.len()));
+        wire::put_header(&mut out, RESOURCES, fields.len() + self.sotw_entry().len());
+        out.put_slice(fields);
         out.freeze()
     }
 
