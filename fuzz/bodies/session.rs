@@ -220,7 +220,7 @@ impl Stream {
             NextStep::Wait(_) => return Ok(None),
             NextStep::Close(refusal) => return Err(refusal),
         };
-        let message = outgoing.frame.message();
+        let message = Bytes::from(outgoing.frame.chunks().concat()).slice(5..);
         let (type_url, nonce) = match self.protocol {
             Protocol::Sotw => {
                 let told = DiscoveryResponse::decode(message.clone()).expect("a response");

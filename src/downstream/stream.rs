@@ -154,7 +154,7 @@ impl StreamBody {
         self.session.on_flushed(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         let kind = outgoing.type_url.kind().short();
-        self.gauge.said(kind, outgoing.frame.len(), waited, outgoing.coalesced);
+        self.gauge.said(kind, outgoing.frame.size(), waited, outgoing.coalesced);
         None
     }
 

@@ -29,7 +29,7 @@ fn r_delta_21_an_alias_goes_over_the_wire_as_it_came() {
         let mut late = whole.delta();
         late.change(&whole.fixture, "vhds", "r/a");
         let NextStep::Send(outgoing) = late.next(&whole.fixture) else { panic!("an answer") };
-        outgoing.frame.message()
+        deltafan_test_support::wire::message_in(&outgoing.frame)
     };
     let has = |text: &[u8]| frame.windows(text.len()).any(|part| part == text);
     assert!(has(b"\x22\x03r/a\x22\x03r/b"), "both aliases, in their order");

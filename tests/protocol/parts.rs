@@ -44,7 +44,7 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
             client.session.on_flushed(fixture.now);
             let part = deltafan_test_support::wire::read(protocol, &outgoing.frame);
             let alone = part.resources.len() == 1;
-            assert!(alone || outgoing.frame.len() < 2600, "{} bytes of {part:?}", outgoing.frame.len());
+            assert!(alone || outgoing.frame.size() < 2600, "{} bytes of {part:?}", outgoing.frame.size());
             client.ack(&fixture, &part, if protocol == Protocol::Sotw { &["*"] } else { &[] });
             told.extend(part.resources.into_iter().map(|(name, _)| name));
         }

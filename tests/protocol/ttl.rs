@@ -138,7 +138,7 @@ fn r_sotw_23_only_timed_resources_are_wrapped_and_only_for_clients_that_unwrap()
     let (mut wraps, mut plain) = (sotw_of(&fixture, "cds", &[]), fixture.sotw_of("cds", &[]));
     let read = |client: &mut Client| {
         let NextStep::Send(outgoing) = client.next(&fixture) else { panic!("the clusters") };
-        prost::Message::decode(outgoing.frame.message()).unwrap()
+        prost::Message::decode(deltafan_test_support::wire::message_in(&outgoing.frame)).unwrap()
     };
     let (wrapped, unwrapped): (proto::DiscoveryResponse, proto::DiscoveryResponse) =
         (read(&mut wraps), read(&mut plain));

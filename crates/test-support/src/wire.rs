@@ -123,16 +123,21 @@ pub struct Told {
     pub errors: Vec<(String, i32, String)>,
 }
 
+/// The message of a frame in one piece, without the gRPC prefix.
+pub fn message_in(frame: &Frame) -> bytes::Bytes {
+    frame.chunks().concat().split_off(5).into()
+}
+
 /// Reads a frame and checks what holds of every frame (R-SotW-21, R-SotW-22, R-Delta-14, R-Delta-15).
 pub fn read(protocol: Protocol, frame: &Frame) -> Told {
     if frame.chunks().len() > 1 {
         assert!(frame.chunks().iter().all(|chunk| chunk.len() >= 256), "a tiny chunk");
     }
     let prefix: Vec<u8> = frame.chunks().concat()[..5].to_vec();
-    assert_eq!(prefix, [&[0], &(frame.len() as u32 - 5).to_be_bytes()[..]].concat(), "the gRPC prefix");
+    assert_eq!(prefix, [&[0], &(frame.size() as u32 - 5).to_be_bytes()[..]].concat(), "the gRPC prefix");
     let told = match protocol {
         Protocol::Sotw => {
-            let message = proto::DiscoveryResponse::decode(frame.message()).unwrap();
+            let message = proto::DiscoveryResponse::decode(message_in(frame)).unwrap();
             let type_url = TypeUrl::from(message.type_url.as_str());
             Told {
                 resources: message.resources.iter().map(|any| unwrapped(any, &type_url)).collect(),
@@ -144,7 +149,7 @@ pub fn read(protocol: Protocol, frame: &Frame) -> Told {
             }
         }
         Protocol::Delta => {
-            let message = proto::DeltaDiscoveryResponse::decode(frame.message()).unwrap();
+            let message = proto::DeltaDiscoveryResponse::decode(message_in(frame)).unwrap();
             let type_url = TypeUrl::from(message.type_url.as_str());
             let unwrap = |bytes: &bytes::Bytes| {
                 let envelope = Envelope::parse(bytes, &type_url).unwrap();

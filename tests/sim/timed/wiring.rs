@@ -74,7 +74,7 @@ impl World {
             }
             Output::Ask(id, request) => self.send_relay(relay, id, *request),
             Output::Say { stream, frame, heard } => {
-                let bytes = frame.message();
+                let bytes = deltafan_test_support::wire::message_in(&frame);
                 let (sent, there) = self.net.send(&mut self.rng, stream, Way::Down, bytes.len(), self.now);
                 if let Some(there) = there {
                     self.queue.put(there, Event::Down(Arrival { stream, bytes, heard, made: self.now }));

@@ -59,21 +59,9 @@ impl Frame {
         }
     }
 
-    /// Size on the wire, in bytes.
-    pub fn len(&self) -> usize {
+    /// Bytes on the wire.
+    pub fn size(&self) -> usize {
         self.chunks().iter().map(Bytes::len).sum()
-    }
-
-    /// Never: a frame has at least its prefix.
-    pub fn is_empty(&self) -> bool {
-        self.chunks().is_empty()
-    }
-
-    /// The protobuf message in one piece, without the gRPC prefix.
-    pub fn message(&self) -> Bytes {
-        let mut whole = BytesMut::with_capacity(self.len());
-        self.chunks().iter().for_each(|chunk| whole.extend_from_slice(chunk));
-        whole.freeze().slice(5..)
     }
 }
 
