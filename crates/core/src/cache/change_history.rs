@@ -2,9 +2,9 @@
 //!
 //! Owns the records and their bounds, over the caches of all node groups. Knows no clock and no reader.
 //!
-//! A record holds the body that its change replaced; the body after it is in the next record or the cache. So
-//! no body is copied. Of a guarded type the fleet's states are recorded beside those of the control plane. A
-//! resource has no record before its first change: filling a new node group must not displace changes.
+//! A record holds the body that its change replaced; the body after it is in the next record or the cache. Of a
+//! guarded type the fleet's states are recorded too. A resource has no record before its first change: filling a
+//! new node group must not displace changes.
 //!
 //! Invariants:
 //! - All records stay within the limit. The oldest superseded records go first, then the newest of each

@@ -1,8 +1,7 @@
 //! Cohorts of one type, the index from names to them, and the demand upstream.
 //!
-//! Clients that are sent the same updates are one [`Cohort`]. A change costs the number of cohorts that it
-//! concerns, not of clients. The union of the index is the subscription upstream. Names that became wanted or
-//! unwanted are queued until the upstream takes them.
+//! A change costs the number of cohorts that it concerns, not of clients. The union of the index is the
+//! subscription upstream. Names that became wanted or unwanted are queued until the upstream takes them.
 
 use std::collections::{BTreeSet, hash_map};
 use std::sync::Arc;

@@ -1,13 +1,12 @@
 //! Rollout of changes: canary clients are sent a change first, the others once canaries have accepted it.
 //!
 //! Owns the changes that wait, the trial, the verdicts of canaries, and when a change spreads or is held. Knows no
-//! clock: times are arguments. The [writer](super::Writer) moves resources. Sessions and operators share it.
+//! clock. The [writer](super::Writer) moves resources.
 //!
-//! A guarded type has a store for the origin, which no client sees, one for each step of canaries, and the stable one. The
-//! stable one shows the last state that canaries accepted. A trial brings the first step to the origin's state of that
-//! moment, of all guarded types, because routes must not come without their clusters. A window later the next step is sent
-//! it. It spreads as a whole or not at all. Changes during a trial wait for the next one, so that canaries have one content
-//! of a name to judge.
+//! A guarded type has a store for the origin, which no client sees, one for each step of canaries, and the stable one with
+//! the last state that canaries accepted. A trial brings the first step to the origin's state of that moment, of all guarded
+//! types, because routes must not come without their clusters. A window later the next step is sent it. Changes during a
+//! trial wait for the next one, so that canaries have one content of a name to judge.
 //!
 //! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s. At 1 s both are on trial. A route
 //! that changes at 10 s is for the next one. At 31 s, if canaries accepted the two, they spread, and the next trial

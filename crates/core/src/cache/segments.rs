@@ -1,8 +1,7 @@
 //! The table of names: sorted, persistent, and cut into segments with encodings.
 //!
-//! A snapshot shares untouched segments with the one before. A segment encodes its members once, on first need:
-//! a thousand full states under churn cost only the changed segments. Caches share equal resources and the
-//! encodings of equal segments, by a table of live values; a value goes with the last cache that holds it.
+//! A snapshot shares untouched segments with the one before. A segment encodes its members once, on first need.
+//! Caches share equal resources and the encodings of equal segments, by a table of live values.
 //!
 //! Invariant: caches share a resource only if all of it is equal, and encodings only of identical resources. So
 //! no group sees anything of another.

@@ -7,8 +7,7 @@
 //!
 //! Two pools bound the stores that clients can create: types without a resource of the origin, and sets of
 //! parameters that clients choose. The first peer pays until the store is dropped, or, for a type, until the
-//! origin sends a resource. Nobody pays for types of the protocol, or for views that follow from the operator's
-//! rules.
+//! origin sends a resource.
 //!
 //! Invariant: the pools bound the stores of all their caches, whichever clients ask. A store that a client may
 //! join is not dropped.

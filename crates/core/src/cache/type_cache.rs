@@ -166,7 +166,6 @@ impl TypeCache {
         from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
     }
 
-    /// Whether any client or observer asks for this name, visible or not.
     pub(super) fn asks(&self, name: &str) -> bool {
         self.cohort_index.lock().asks(name)
     }
@@ -176,7 +175,6 @@ impl TypeCache {
         self.parameter_view.scope().allows(name) && self.asks(name)
     }
 
-    /// Whether any client or observer asks for the wildcard.
     pub(super) fn serves_wildcard(&self) -> bool {
         self.cohort_index.lock().asks_wildcard()
     }
@@ -263,7 +261,6 @@ impl TypeCache {
         Source { type_url: &self.type_url, index: self.index, snapshot: self.snapshot() }
     }
 
-    /// Encoder, which shares this type's updates.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
     }
@@ -386,7 +383,6 @@ impl Membership {
         self.cohort.profile.ttl != TtlSupport::Unsupported
     }
 
-    /// Client or observer, see [`Role`].
     pub fn role(&self) -> Role {
         self.cohort.role
     }

@@ -17,18 +17,15 @@ use super::{Collection, is_xdstp};
 /// Memory of the automaton of one configured pattern, in bytes. Reading a text takes time in proportion to it.
 pub const MAX_AUTOMATON: usize = 256 << 10;
 
-/// Pattern that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Its automaton takes too much memory.
     #[error("too large a pattern")]
     TooLarge,
-    /// It is no regular expression, with the reason.
     #[error("no regular expression: {0}")]
     Syntax(String),
 }
 
-/// Compiles a regular expression that has to match the whole of a text, into an automaton of at most this many bytes.
+/// Compiles a regular expression that matches whole texts, into an automaton of at most this many bytes.
 ///
 /// # Errors
 ///
@@ -92,7 +89,6 @@ impl Segments {
         }
     }
 
-    /// The expression that is anchored at both ends and means the same as a pattern.
     fn whole(self, pattern: &str) -> Result<Regex, PatternError> {
         let mut whole = String::from(r"\A");
         let (mut rest, mut in_context) = (pattern, false);
@@ -126,7 +122,7 @@ pub struct Pattern {
 pub struct Patterns(Arc<[Pattern]>);
 
 impl Pattern {
-    /// A pattern as it is written, and the expression that is anchored at both ends and means the same.
+    /// `whole` is anchored at both ends and means the same as `text`.
     pub fn new(text: &str, whole: Regex) -> Self {
         Self { text: text.into(), whole, xdstp: None }
     }
@@ -153,12 +149,11 @@ impl Pattern {
         Ok(Self { xdstp, ..pattern })
     }
 
-    /// The pattern as it is written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a name of a resource, in its normal form, is as the pattern says.
+    /// For a name of a resource in its normal form.
     fn matches_name(&self, name: &str) -> bool {
         let whole = if is_xdstp(name) { self.xdstp.as_ref() } else { Some(&self.whole) };
         whole.is_some_and(|whole| whole.is_match(name))
@@ -173,7 +168,6 @@ impl Pattern {
         &self.whole
     }
 
-    /// Whether a text is as the pattern says.
     pub fn matches(&self, text: &str) -> bool {
         self.whole.is_match(text)
     }
@@ -214,7 +208,6 @@ impl FromIterator<Pattern> for Patterns {
 }
 
 impl Patterns {
-    /// Whether a text is as one of them says.
     pub fn matches(&self, text: &str) -> bool {
         self.iter().any(|pattern| pattern.matches(text))
     }
@@ -240,15 +233,12 @@ fn has_dot_segments(name: &str) -> bool {
 }
 
 impl Scope {
-    /// Everything.
     pub const ALL: Self = Self(None);
 
-    /// Everything that these patterns match.
     pub const fn only(patterns: Patterns) -> Self {
         Self(Some(patterns))
     }
 
-    /// Whether nothing is left out.
     pub const fn is_all(&self) -> bool {
         self.0.is_none()
     }

@@ -1,9 +1,8 @@
 //! Resource in a state-of-the-world response: its name, a version by its content, and its bytes in
 //! a delta response.
 //!
-//! Owns the definition of that version. A SotW response has one version for all resources, so a
-//! hash tells which are unchanged. Relays of all releases must compute the same hash: clients carry
-//! it from one relay to another.
+//! Owns the definition of that version. Relays of all releases must compute the same hash: clients
+//! carry it from one relay to another.
 //!
 //! Version of a resource: 32 lowercase hexadecimal digits of the 128-bit XXH3 (seed 0) over
 //! - the length of the `Any`'s type URL in bytes, 64 bits little-endian, and the type URL,

@@ -25,16 +25,14 @@ pub enum Value<'a> {
 /// One field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its number.
     pub number: u32,
-    /// Its value.
     pub value: Value<'a>,
     /// Tag and value as they came.
     pub raw: &'a [u8],
 }
 
 impl<'a> Field<'a> {
-    /// The payload of a length-delimited field, or an error where another wire type was sent.
+    /// Payload of a length-delimited field.
     ///
     /// # Errors
     ///
@@ -46,7 +44,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The payload of a string field.
+    /// Payload of a string field.
     ///
     /// # Errors
     ///
@@ -116,18 +114,18 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// A varint and what follows it; `None` where it is not whole, or none.
+/// Splits a varint off.
 pub fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
     let value = decode_varint(&mut bytes).ok()?;
     Some((value, bytes))
 }
 
-/// How many bytes a length-delimited field takes, tag and length included. `number` is below 16.
+/// Bytes of a length-delimited field with a number below 16.
 pub const fn field_len(payload: usize) -> usize {
     1 + encoded_len_varint(payload as u64) + payload
 }
 
-/// Writes the tag and the length of a length-delimited field; the payload is the caller's to write.
+/// Writes a length-delimited field up to its payload.
 pub fn put_header(out: &mut BytesMut, number: u8, payload: usize) {
     debug_assert!((1..16).contains(&number), "one-byte tags only");
     out.put_u8((number << 3) | 2);
@@ -149,7 +147,6 @@ pub fn put_bytes(out: &mut impl BufMut, number: u32, payload: &[u8]) {
     out.put_slice(payload);
 }
 
-/// A field by itself, see [`put_field`].
 #[cfg(test)]
 pub fn field(number: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = BytesMut::new();
