@@ -119,12 +119,6 @@ pub struct RolloutCounts {
     pub unanswered: AtomicU64,
 }
 
-pub(super) struct Split {
-    /// By step.
-    pub(super) canaries: Vec<Change>,
-    pub(super) stable: Change,
-}
-
 #[derive(Debug)]
 pub struct Rollout {
     settings: RolloutSettings,
@@ -223,7 +217,8 @@ impl Rollout {
         }
     }
 
-    /// Splits a change of the origin by tracks. `stores` are as before it, `newest` is the origin's after it.
+    /// Splits a change of the origin by tracks, the stable one last. `stores` are as before it, `newest` is the
+    /// origin's after it.
     pub(super) fn split(
         &self,
         key: &StoreKey,
@@ -231,11 +226,11 @@ impl Rollout {
         stores: &Stores,
         newest: &Snapshot,
         now: Instant,
-    ) -> Split {
+    ) -> Vec<Change> {
         let Stores { origin, canaries, stable } = stores;
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (mut for_canaries, mut for_stable) = (vec![Vec::new(); canaries.len()], Vec::new());
+        let mut split = vec![Vec::new(); canaries.len() + 1];
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
@@ -254,9 +249,8 @@ impl Rollout {
             let is_waiting = is_on_trial || kept_back.is_some() || state.waiting.contains_key(&place);
             let is_fact = |of: &Snapshot| track_ops::is_fact(op, of);
             if !is_kept_back && is_fact(origin) && is_fact(stable) {
-                for_stable.push(op.clone());
-                for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
-                    ops.extend(is_fact(canary).then(|| op.clone()));
+                for (ops, track) in split.iter_mut().zip(canaries.iter().chain([stable])) {
+                    ops.extend(is_fact(track).then(|| op.clone()));
                 }
                 continue;
             }
@@ -266,16 +260,12 @@ impl Rollout {
                 && (is_repeated
                     || ((is_waiting || track_ops::is_change(name, stable, newest))
                         && !track_ops::is_first_answer(op, stable)));
-            if waits {
-                for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
-                    ops.extend(track_ops::in_place_of(op, canary));
-                }
-                for_stable.extend(track_ops::in_place_of(op, stable));
-            } else {
-                for_stable.push(op.clone());
-                for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
-                    ops.push(track_ops::last_good(op, canary).unwrap_or_else(|| op.clone()));
-                }
+            for (ops, track) in split.iter_mut().zip(canaries.iter().chain([stable])) {
+                ops.extend(match track_ops::last_good(op, track) {
+                    None if waits => track_ops::renewal(op, track),
+                    None => Some(op.clone()),
+                    member => member,
+                });
             }
             let is_meant = has_content || track_ops::forgets_all(op, origin);
             if waits && !is_repeated || !waits && is_waiting && is_meant {
@@ -292,8 +282,7 @@ impl Rollout {
         if state.begins_at.is_none() && !state.waiting.is_empty() {
             state.begins_at = Some(now + GATHER_TIME);
         }
-        let part = |ops| Change { ops, ..change.clone() };
-        Split { canaries: for_canaries.into_iter().map(part).collect(), stable: part(for_stable) }
+        split.into_iter().map(|ops| Change { ops, ..change.clone() }).collect()
     }
 
     /// When to [`decide`](Self::decide) next if nothing happens.

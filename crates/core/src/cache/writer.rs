@@ -135,13 +135,11 @@ impl Writer {
         let mut split = rollout.split(&key, &change, &stores, &of.snapshot(), now);
         if rollout.is_open(&key) {
             // The tracks do not have all of this version.
-            let tracks = split.canaries.iter_mut().chain([&mut split.stable]);
-            tracks.for_each(|change| change.system_version = None);
+            split.iter_mut().for_each(|change| change.system_version = None);
         }
-        for (canary, change) in canaries.iter().zip(split.canaries) {
-            self.apply_on(canary, parameters, change, now);
+        for (track, change) in canaries.iter().chain([&stable]).zip(split) {
+            self.apply_on(track, parameters, change, now);
         }
-        self.apply_on(&stable, parameters, split.stable, now);
         Ok(())
     }
 

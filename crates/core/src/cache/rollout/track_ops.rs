@@ -116,14 +116,9 @@ pub(super) fn last_good(op: &Op, track: &Snapshot) -> Option<Op> {
     })
 }
 
-/// Operation for a track in place of one with content that it must not show yet: held content lives as long as
-/// the origin keeps the newest.
-pub(super) fn in_place_of(op: &Op, track: &Snapshot) -> Option<Op> {
-    last_good(op, track).or_else(|| renewal(op, track))
-}
-
-/// Renews a track's content of a name with the TTL of other content.
-fn renewal(op: &Op, track: &Snapshot) -> Option<Op> {
+/// Renews a track's content of a name with the TTL of content that it must not show yet: held content lives as
+/// long as the origin keeps the newest.
+pub(super) fn renewal(op: &Op, track: &Snapshot) -> Option<Op> {
     let Op::Set { view, resource, lease, .. } = op else { return None };
     let name = resource.name();
     let is_timed = lease.is_some() || track.lease(*view, name.as_str()).is_some();
