@@ -419,7 +419,6 @@ impl Client {
     }
 
     fn disconnected(&mut self, note: impl FnOnce(&mut UpstreamState)) {
-        self.silence.interrupted();
         (self.cut_off_due, self.looked_at) = (None, None);
         self.state.send_modify(note);
     }

@@ -66,9 +66,6 @@ pub struct SilenceLog {
     told: Option<(Instant, Duration)>,
     /// Start of the silence of the first type in the log.
     since: Option<Instant>,
-    /// Whether the evaluation before found it too. After a pause of the process, messages are read
-    /// between two evaluations.
-    found: bool,
 }
 
 /// Line for the log.
@@ -100,27 +97,20 @@ impl SilenceLog {
         now: Instant,
     ) -> Option<SilenceEvent> {
         let (Some(since), Some(types)) = (unanswered.silent_since(), unanswered.types()) else {
-            self.found = false;
             let (told, since) = (self.told.take()?.0, self.since.take()?);
             // Without requests there is silence, but no answer.
             let has_answered = last_answer.is_some_and(|answer| answer >= told);
             return has_answered.then(|| SilenceEvent::Over { waited: now.saturating_duration_since(since) });
         };
         let waited = now.saturating_duration_since(since);
-        let is_long = waited >= SILENT;
         let is_due = self.told.is_none_or(|(told, wait)| now >= told + wait);
-        if !(std::mem::replace(&mut self.found, is_long) && is_long && is_due) {
+        if waited < SILENT || !is_due {
             return None;
         }
         let wait = self.told.map_or(Self::FIRST, |(_, wait)| (wait * 2).min(Self::LONGEST));
         self.told = Some((now, wait));
         self.since.get_or_insert(since);
         Some(SilenceEvent::Silent { types, waited })
-    }
-
-    /// Notes a lost connection: everything is requested anew on the next.
-    pub const fn interrupted(&mut self) {
-        self.found = false;
     }
 }
 
@@ -144,7 +134,7 @@ mod tests {
                 told.is_some()
             })
             .collect();
-        assert_eq!(told, [11, 71, 191, 431, 911]);
+        assert_eq!(told, [10, 70, 190, 430, 910]);
         assert_eq!(unanswered.types().as_deref(), Some("CDS (and 2 more types)"));
         assert_eq!(silent(&[Kind::Secret], start).types().as_deref(), Some("SDS"));
     }
@@ -157,20 +147,9 @@ mod tests {
             let mut silence_log = SilenceLog::default();
             let unanswered = silent(&[Kind::Cluster], start);
             assert!((0..12).any(|second| silence_log.look(&unanswered, None, after(second)).is_some()));
-            silence_log.interrupted();
             let last = silence_log.look(&Unanswered::default(), answer.map(after), after(30));
             assert_eq!(last, told.then_some(SilenceEvent::Over { waited: Duration::from_secs(30) }));
             assert_eq!(silence_log.look(&Unanswered::default(), None, after(31)), None);
         }
-    }
-
-    /// A process that was paused finds what is long due, and what has long come, at once.
-    #[test]
-    fn a_silence_that_one_look_finds_is_not_told_before_the_next() {
-        let (mut silence_log, start) = (SilenceLog::default(), Instant::now());
-        let unanswered = silent(&[Kind::Cluster], start);
-        let later = start + Duration::from_secs(100);
-        assert_eq!(silence_log.look(&unanswered, None, later), None);
-        assert_eq!(silence_log.look(&Unanswered::default(), Some(later), later), None);
     }
 }
