@@ -52,8 +52,6 @@ pub struct Client {
     tuning: watch::Receiver<Option<Tuning>>,
     /// Rule of the node group, for the log; `None` for the relay's own node.
     group: Option<Arc<str>>,
-    /// Whether the link counts this client among those without a connection.
-    is_away: bool,
     /// Whether a complaint about its stream was logged since the last answer.
     has_complained: bool,
     silence: SilenceLog,
@@ -110,7 +108,6 @@ impl Client {
             tuner,
             tuning,
             group: None,
-            is_away: false,
             has_complained: false,
             silence,
             cut_off_due,
@@ -367,10 +364,6 @@ impl Client {
         self.counters().reconnects.add(u64::from(is_new && again));
         let uri = self.link.uri();
         tracing::debug!(%uri, again, "connected to the control plane");
-        if std::mem::take(&mut self.is_away) {
-            self.link.regain();
-            self.report_recovery();
-        }
     }
 
     /// Notes the first response: only now the control plane is known to work.
@@ -387,9 +380,8 @@ impl Client {
         let UnreachableError { reason, retry_in } = error;
         if let Some(wait) = retry_in {
             self.counters().connect_failures.add(1);
-            self.log(Ended::Unreachable(reason.clone()), wait);
+            self.log(Ended::Lost(reason.clone()), wait);
         }
-        self.lose();
         self.lost(reason);
     }
 
@@ -399,19 +391,9 @@ impl Client {
             self.backoff.reset();
         }
         let wait = self.backoff.next(&mut rand::rng());
-        if matches!(ended, Ended::Lost(_)) {
-            self.lose();
-        }
         let reason = self.log(ended, wait);
         self.lost(reason);
         wait
-    }
-
-    /// Notes that there is no connection.
-    fn lose(&mut self) {
-        if !std::mem::replace(&mut self.is_away, true) {
-            self.link.lose();
-        }
     }
 
     fn lost(&mut self, reason: String) {
@@ -421,13 +403,5 @@ impl Client {
     fn disconnected(&mut self, note: impl FnOnce(&mut UpstreamState)) {
         (self.cut_off_due, self.looked_at) = (None, None);
         self.state.send_modify(note);
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        if self.is_away {
-            self.link.regain();
-        }
     }
 }

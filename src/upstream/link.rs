@@ -107,10 +107,6 @@ struct State {
     has_restored: bool,
     answered_in: Option<Protocol>,
     lines: LogThrottle<Line>,
-    /// Number of clients that lost, or could not get, a connection.
-    away: usize,
-    /// Whether the server has answered any client since the last logged complaint.
-    answers_since: bool,
     checks: Checks,
 }
 
@@ -286,8 +282,6 @@ impl Link {
             has_restored: false,
             answered_in: None,
             lines: LogThrottle::default(),
-            away: 0,
-            answers_since: false,
             checks: Checks::default(),
         };
         let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
@@ -437,7 +431,7 @@ impl Link {
     /// Notes an answer, which alone restarts the back-off.
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
-        (state.has_answered, state.answers_since) = (true, true);
+        state.has_answered = true;
         state.next_address = state.address;
         state.backoff.reset();
         // An answer elsewhere does not retry a further connection that the server refused.
@@ -479,38 +473,12 @@ impl Link {
 
     /// Returns the number of suppressed lines if a line may be logged now.
     pub(super) fn say(&self, line: Line) -> Option<u64> {
-        let mut state = self.state.lock();
-        let said = state.lines.say(line, now());
-        if said.is_some() && matches!(line, Line::Complaint) {
-            state.answers_since = false;
-        }
-        said
+        self.state.lock().lines.say(line, now())
     }
 
     /// Ends an episode of lines. Returns the number of suppressed lines; `None` if none was logged.
     pub(super) fn over(&self, line: Line) -> Option<u64> {
         self.state.lock().lines.over(line)
-    }
-
-    /// Notes that a client has no connection, by a fault.
-    pub(super) fn lose(&self) {
-        self.state.lock().away += 1;
-    }
-
-    /// Notes that a client has a connection again, or stopped waiting.
-    pub(super) fn regain(&self) {
-        let mut state = self.state.lock();
-        state.away = state.away.saturating_sub(1);
-    }
-
-    /// Returns the number of suppressed lines, once, if a complaint was logged, all clients are connected and
-    /// the server answers.
-    ///
-    /// A connected client without an answer delays nothing: the control plane may not know its node.
-    pub(super) fn recovered(&self) -> Option<u64> {
-        let state = self.state.lock();
-        let is_back = state.away == 0 && state.answers_since;
-        if is_back { state.lines.over(Line::Complaint) } else { None }
     }
 }
 

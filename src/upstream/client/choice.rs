@@ -143,9 +143,6 @@ impl Client {
     fn change_server(&mut self, change: ServerChange) {
         self.report_change(change);
         self.has_complained = false;
-        if std::mem::take(&mut self.is_away) {
-            self.link.regain();
-        }
         let to = change.to();
         self.link = Arc::clone(self.servers.link(to));
         self.backoff = self.link.options().backoff;

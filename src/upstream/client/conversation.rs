@@ -318,15 +318,13 @@ impl Conversation {
 
 /// End of a connection or stream.
 pub(super) enum Ended {
-    /// No connection. The back-off grows.
-    Unreachable(String),
     /// No response, or a malformed one. The back-off grows.
     Failed(String),
     /// The server reset the stream before any response. The back-off grows.
     Reset(String),
     /// The server does not implement ADS in this protocol. The back-off grows, and retrying helps little.
     Unfit(Protocol),
-    /// Connection error after responses. The back-off restarts.
+    /// No connection, or its end after responses. The back-off restarts.
     Lost(String),
     /// Stream error after responses, on an open connection. The back-off restarts.
     Broken(String),
@@ -353,8 +351,7 @@ impl Ended {
 
     pub(super) fn reason(self, server: &Uri) -> String {
         match self {
-            Self::Unreachable(why)
-            | Self::Failed(why)
+            Self::Failed(why)
             | Self::Reset(why)
             | Self::Lost(why)
             | Self::Broken(why)

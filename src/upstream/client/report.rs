@@ -62,23 +62,17 @@ impl Client {
         }
     }
 
-    /// Logs once for all groups that the control plane answers after complaints. Returns whether it did.
-    pub(super) fn report_recovery(&self) -> bool {
-        let recovered = self.link.recovered();
-        if let Some(suppressed) = recovered {
-            tracing::info!(uri = %self.link.uri(), suppressed, "the control plane answers again");
-        }
-        recovered.is_some()
-    }
-
-    /// Logs the first answer after a complaint about the connection or this group's stream.
+    /// Logs the first answer after a complaint about the connection, once for all groups, or about this group's
+    /// stream.
     pub(super) fn report_answer(&mut self) {
         let has_complained = std::mem::take(&mut self.has_complained);
-        if !self.report_recovery() && has_complained {
-            let suppressed = self.link.over(Line::Stream).unwrap_or_default();
-            let (uri, group) = (self.link.uri(), self.group.as_deref());
-            tracing::info!(%uri, group, suppressed, "the control plane answers again");
+        let of_connection = self.link.over(Line::Complaint);
+        if of_connection.is_none() && !has_complained {
+            return;
         }
+        let group = self.group.as_deref().filter(|_| of_connection.is_none());
+        let suppressed = of_connection.or_else(|| self.link.over(Line::Stream)).unwrap_or_default();
+        tracing::info!(uri = %self.link.uri(), group, suppressed, "the control plane answers again");
     }
 
     /// Logs a newly detected protocol once for all groups, if it has changed.
@@ -153,7 +147,7 @@ impl Client {
     /// Logs an end, limited over all groups. Returns its reason.
     pub(super) fn log(&mut self, ended: Ended, wait: Duration) -> String {
         let line = match ended {
-            Ended::Unreachable(_) | Ended::Lost(_) => Line::Complaint,
+            Ended::Lost(_) => Line::Complaint,
             Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
             Ended::Closed(_) => Line::Ending,
         };
@@ -171,7 +165,7 @@ impl Client {
         let is_unfit = matches!(ended, Ended::Unfit(_));
         let is_ordinary = matches!(ended, Ended::Closed(_));
         let what = match &ended {
-            Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
+            Ended::Lost(_) => "control plane unreachable",
             Ended::Failed(_) | Ended::Reset(_) => "no usable answer from the control plane",
             Ended::Unfit(_) | Ended::Broken(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
