@@ -37,7 +37,7 @@ impl EndMark {
             return;
         }
         *self = Self::Asked;
-        if !target.claimed.contains_key(Name::END_MARK) {
+        if !target.is_marked {
             response::ask_for_end(request, by_name);
         }
     }

@@ -121,7 +121,6 @@ impl Members {
                     request.initial_resource_versions.insert(name.to_owned(), version.to_owned());
                     self.unheard.insert(held.name().clone(), true);
                 }
-                _ if target.is_claimed(held) => {}
                 _ => drop(self.unheard.insert(held.name().clone(), false)),
             }
         }

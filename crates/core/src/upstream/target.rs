@@ -26,11 +26,8 @@ pub(super) struct Target<'a> {
     pub(super) beside: bool,
     /// SotW: no versions are claimed, and each request repeats all names.
     pub(super) speaks_sotw: bool,
-    /// Versions claimed by other topics in the same request, valid for all.
-    pub(super) claimed: &'a std::collections::HashMap<String, String>,
-    /// Whether all topics that ask for a name hold this resource: else no version is claimed
-    /// (R-DP-14).
-    pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
+    /// Whether the request has the end mark already, from another topic.
+    pub(super) is_marked: bool,
     /// Resources to fetch anew, whatever their version.
     pub(super) outdated: &'a HashMap<(View, Name), bool>,
     pub(super) snapshot: &'a Snapshot,
@@ -73,7 +70,6 @@ impl Target<'_> {
             !held.is_reused_version()
                 && !has_other_spellings(held.name().as_str())
                 && held.constraints().is_none()
-                && (self.is_shared)(view, held)
                 && !is_outdated()
                 && !self.ends_soon(view, held)
         })
@@ -84,11 +80,6 @@ impl Target<'_> {
     fn ends_soon(&self, view: View, held: &Resource) -> bool {
         let lease = self.snapshot.lease(view, held.name().as_str());
         lease.is_some_and(|lease| lease.until() <= self.moment.now + self.settings.answer_timeout)
-    }
-
-    /// Whether another topic has claimed it, so that it need not come again.
-    pub(super) fn is_claimed(&self, held: &Resource) -> bool {
-        self.claimed.contains_key(held.name().as_str())
     }
 
     /// Name and version to claim for a held resource. Aliases have no version, and dropped bodies

@@ -123,7 +123,7 @@ impl Names {
                 bytes
             })
         };
-        let is_claimed = bytes > 0 || target.claimed.contains_key(name.as_str());
+        let is_claimed = bytes > 0;
         let awaited = if is_claimed { Awaited::Claimed } else { Awaited::Answer };
         let (at, in_first) = (target.moment.quiet, target.is_first);
         if !(is_claimed || in_first) && target.parameters.is_empty() {
@@ -154,8 +154,7 @@ impl Names {
             request.initial_resource_versions.extend(versions);
             bytes = all;
         } else {
-            unseen =
-                members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
+            unseen = members().map(|held| held.name().clone()).collect();
         }
         let progress = AnswerProgress::asked(target.moment.quiet, Duration::ZERO);
         self.stream.incomplete.insert(name.clone(), Incomplete { progress, unseen });

@@ -45,10 +45,8 @@ impl Topic {
     fn mark_unconfirmed(&mut self, view: View, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());
-        let is_claimed = |held: &Arc<Resource>| {
-            let name = held.name().as_str();
-            target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
-        };
+        let is_claimed =
+            |held: &Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
         // Hidden variants are not claimed either.
         if view == View::Named {
             for held in asked().filter_map(|name| target.snapshot.held(view, name)) {

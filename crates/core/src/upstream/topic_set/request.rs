@@ -1,6 +1,6 @@
 //! Next request for a type, of all its topics.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prost::Message as _;
@@ -31,7 +31,6 @@ impl TopicSet {
             && (self.traits.is_plain || self.topics.keys().all(Parameters::is_empty));
         let mut whole: Option<DeltaDiscoveryRequest> = None;
         let mut bytes = 0;
-        let unclaimed = HashMap::new();
         let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
             .topics
             .keys()
@@ -46,34 +45,22 @@ impl TopicSet {
                 break;
             }
             let Some(mut topic) = self.topics.remove(parameters) else { continue };
-            // A claim goes by name alone: it must be true for every topic that asks for it
-            // (R-DP-14).
-            let is_shared = |view, held: &Resource| {
-                let asks = |topic: &Topic| match view {
-                    View::Wildcard => topic.wants(view),
-                    View::Named => topic.names.asks_for(held.name().as_str()),
-                };
-                self.topics.iter().filter(|(_, topic)| asks(topic)).all(|(other, _)| {
-                    let theirs =
-                        snapshots.get(other).and_then(|other| other.held(view, held.name().as_str()));
-                    theirs.is_some_and(|theirs| theirs.same_content(held))
-                })
-            };
             let nothing = Parameters::NONE;
             let wildcard_waits = self.traits.is_plain && !fresh && self.has_wildcard;
             let outdated = topic.lend();
-            let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
+            let is_marked =
+                |whole: &DeltaDiscoveryRequest| whole.initial_resource_versions.contains_key(Name::END_MARK);
             let target = Target {
-                claimed,
+                is_marked: whole.as_ref().is_some_and(is_marked),
                 beside: !self.traits.is_plain && snapshots.len() > 1,
                 speaks_sotw,
                 is_wanted: topic.wants(view),
                 parameters: if self.traits.is_plain { &nothing } else { parameters },
-                fresh: fresh && parameters.is_empty(),
+                // A claim goes by name alone, and must be true for every topic (R-DP-14).
+                fresh: fresh && parameters.is_empty() && snapshots.len() == 1,
                 is_first: fresh,
                 has_legacy_wildcard,
                 wildcard_waits,
-                is_shared: &is_shared,
                 outdated: &outdated,
                 snapshot,
                 settings,

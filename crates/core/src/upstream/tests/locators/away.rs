@@ -125,7 +125,7 @@ fn r_dp_05_a_removal_for_early_clients_takes_nothing_from_late_ones() {
     }
 }
 
-/// Two variants are for the same parameters: one is claimed, and only the other comes.
+/// Two variants are for the same parameters, and only the other comes.
 #[test]
 fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
     let mut fixture = Fixture::connected();
@@ -215,17 +215,4 @@ fn after_a_reconnect_a_removal_or_not_found_by_the_plain_name_answers_for_the_va
         fixture.pass(30_000);
         assert_eq!(fixture.seen_with(EDS, "v=1", "a"), "absent");
     }
-}
-
-/// All that is held is for everybody; a plain topic claims its version, so the origin need not send it again.
-#[test]
-fn versions_that_were_claimed_do_not_look_like_locators_ignored() {
-    let mut fixture = Fixture::connected();
-    fixture.client("plain", EDS, &["a", "b"]);
-    fixture.subscribe_with("one", EDS, "v=1", &["b"]);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "1").set("b", "1"));
-    let requests = reconnect(&mut fixture, 1_000);
-    assert_eq!(requests[0].initial_resource_versions.len(), 2);
-    fixture.pass(10_000);
-    assert_eq!(fixture.mux.counters().locators_ignored.get(), 0);
 }

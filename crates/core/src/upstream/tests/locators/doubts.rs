@@ -12,47 +12,6 @@ fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
     assert_eq!(fixture.mux.counters().locators_ignored.get(), 0, "0.2 s after the pause");
 }
 
-/// A set of more than 1 MiB of versions fills the first request; the wildcards of other parameters wait for another stream
-/// then (`wildcard_waits`), and nothing opens one.
-#[test]
-fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full() {
-    let mut fixture = Fixture::plain();
-    fixture.client("none", CDS, &["*"]);
-    fixture.subscribe_with("one", CDS, "v=1", &["*"]);
-    let version = "v".repeat(100);
-    let mut all = Answer::of(CDS, "1");
-    for number in 0..12_000 {
-        all = all.set_body(&format!("cluster-{number:05}"), &version, "b");
-    }
-    fixture.hear(Primary, &all);
-    fixture.pass(30_000);
-    assert_eq!(fixture.snapshot_with(CDS, "v=1").member_count(), 12_000);
-    fixture.close();
-    fixture.pass(1_000);
-    fixture.open(Primary);
-    fixture.pass(100);
-    let claimed: usize = fixture.requests(Primary).iter().map(|r| r.initial_resource_versions.len()).sum();
-    assert!(claimed > 10_000, "{claimed}");
-    fixture.hear(Primary, &Answer::of(CDS, "2").set_body("cluster-00000", "v2", "new"));
-    fixture.flush(200_000);
-    fixture
-        .hear(Primary, &Answer::of(CDS, "3").set_body("cluster-00001", "v3", "new").remove("cluster-00002"));
-    fixture.pass(200_000);
-    let versions = |fixture: &Fixture, pairs: &str| {
-        let snapshot = fixture.snapshot_with(CDS, pairs);
-        let of = |name: &str| {
-            snapshot.held(crate::cache::View::Wildcard, name).map(|held| held.version().to_owned())
-        };
-        ["cluster-00000", "cluster-00001", "cluster-00002"].map(of).map(|v| v.map(|v| v.len()))
-    };
-    assert_eq!(versions(&fixture, ""), [Some(2), Some(2), None]);
-    assert_eq!(
-        versions(&fixture, "v=1"),
-        [Some(2), Some(2), None],
-        "clients with parameters see what was, for good"
-    );
-}
-
 /// `join_wildcard`: beside other parameters, 5 s of silence are a complete answer (`quiet_at`). An origin that accepts the
 /// stream and answers after 14 s (issue 14, item 3) is shown as one that has nothing.
 #[test]
