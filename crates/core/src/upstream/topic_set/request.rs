@@ -118,27 +118,19 @@ pub(super) struct Loan {
     pub(super) lease: Option<Lease>,
     /// Whether another server sent it.
     pub(super) is_foreign: bool,
+    is_unconfirmed: bool,
 }
 
 impl TopicSet {
     /// Finds a topic whose subscription keeps the resource up to date for these parameters too.
     /// Answered topics go first.
     pub(super) fn lender(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Loan> {
-        let answered = self.lenders(parameters, name, cache, |topic| is_answered(topic, name)).next();
-        answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
+        self.lenders(parameters, name, cache).min_by_key(|loan| loan.is_unconfirmed)
     }
 
-    fn lenders(
-        &self,
-        parameters: &Parameters,
-        name: &Name,
-        cache: &Cache,
-        is_one: impl Fn(&Topic) -> bool,
-    ) -> impl Iterator<Item = Loan> {
-        let others = self
-            .topics
-            .iter()
-            .filter(move |(other, topic)| *other != parameters && topic.may_lend(name) && is_one(topic));
+    fn lenders(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> impl Iterator<Item = Loan> {
+        let others =
+            self.topics.iter().filter(move |(other, topic)| *other != parameters && topic.may_lend(name));
         let held = move |other: &Parameters, topic: &Topic| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
@@ -150,28 +142,12 @@ impl TopicSet {
                 resource: Arc::clone(held),
                 lease: snapshot.lease(view, text),
                 is_foreign: topic.is_foreign(view, name),
+                is_unconfirmed: topic.names.is_unconfirmed(name),
             })
         };
         others
             .filter_map(move |(other, topic)| held(other, topic))
             .filter(|loan| loan.resource.matches(parameters))
-    }
-
-    /// Borrowed names that no topic with `is_one` holds with the same content.
-    fn unlent<'n>(
-        &self,
-        parameters: &Parameters,
-        names: impl Iterator<Item = &'n Name>,
-        cache: &Cache,
-        is_one: impl Fn(&Topic, &Name) -> bool,
-    ) -> Vec<(Parameters, Name)> {
-        let mine = self.snapshot(cache, parameters);
-        let is_lent = |name: &Name| {
-            let mut lenders = self.lenders(parameters, name, cache, |topic| is_one(topic, name));
-            let mine = mine.held(View::Named, name.as_str());
-            mine.is_some_and(|mine| lenders.any(|theirs| theirs.resource.same_content(mine)))
-        };
-        names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
     }
 
     pub(in crate::upstream) fn has_loans(&self) -> bool {
@@ -182,15 +158,17 @@ impl TopicSet {
     pub(in crate::upstream) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
         let mut ended = Vec::new();
         for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.names.has_borrowed_any()) {
-            let names = names.iter().filter(|name| topic.names.has_borrowed(name));
-            ended.extend(self.unlent(parameters, names, cache, |_, _| true));
+            let mine = self.snapshot(cache, parameters);
+            let is_lent = |name: &Name| {
+                let mut lenders = self.lenders(parameters, name, cache);
+                let mine = mine.held(View::Named, name.as_str());
+                mine.is_some_and(|mine| lenders.any(|theirs| theirs.resource.same_content(mine)))
+            };
+            let names = names.iter().filter(|name| topic.names.has_borrowed(name) && !is_lent(name));
+            ended.extend(names.map(|name| (parameters.clone(), name.clone())));
         }
         for (parameters, name) in &ended {
             self.topic(parameters).names.end_loan(name);
         }
     }
-}
-
-fn is_answered(topic: &Topic, name: &Name) -> bool {
-    !topic.names.is_unconfirmed(name)
 }
