@@ -25,9 +25,7 @@ use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryReque
 use crate::resource::{Envelope, Name, SotwElement, TypeUrl, normal_form};
 
 /// Time that the control plane has to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Age at which an unanswered inquiry yields to another one that is due.
-const LEAST: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Least time between the starts of two inquiries, of any types.
 const APART: Duration = Duration::from_millis(250);
 
@@ -51,12 +49,6 @@ pub(super) enum Answer {
     Names(DeltaDiscoveryResponse, BTreeSet<Name>),
 }
 
-impl Question {
-    const fn is_census(&self) -> bool {
-        matches!(self, Self::Census)
-    }
-}
-
 /// Inquiries on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Inquiries {
@@ -74,14 +66,10 @@ impl Inquiries {
         self.open.is_some()
     }
 
-    /// Earliest time of a question that is due since `due`; `None` while it is open.
-    pub(super) fn not_before(&self, subject: &Subject, due: QuietInstant) -> Option<QuietInstant> {
-        let (type_url, is_census) = subject;
-        let is_open =
-            |(of, question, _): &(TypeUrl, Question, _)| of == type_url && question.is_census() && *is_census;
+    /// Earliest time of a question that is due since `due`.
+    pub(super) fn not_before(&self, subject: &Subject, due: QuietInstant) -> QuietInstant {
         let paced = self.paces.get(subject).map(|(at, _)| *at);
-        let at = paced.into_iter().chain(self.begun.map(|begun| begun + APART)).fold(due, QuietInstant::max);
-        (!self.open.as_ref().is_some_and(is_open)).then_some(at)
+        paced.into_iter().chain(self.begun.map(|begun| begun + APART)).fold(due, QuietInstant::max)
     }
 
     /// Begins an inquiry about these names, or a census if there are none. Returns its first
@@ -125,19 +113,18 @@ impl Inquiries {
 
     /// Ends the open inquiry, which was refused. Returns whether it was a census.
     pub(super) fn refuse(&mut self) -> bool {
-        self.open.take().is_some_and(|(_, question, _)| question.is_census())
+        matches!(self.open.take(), Some((_, Question::Census, _)))
     }
 
-    /// Time at which the open inquiry is given up, if another one is due at `next`.
-    pub(super) fn deadline(&self, next: Option<QuietInstant>) -> Option<QuietInstant> {
-        let (&(.., until), begun) = (self.open.as_ref()?, self.begun?);
-        Some(next.map_or(until, |next| next.max(begun + LEAST).min(until)))
+    /// Time at which the open inquiry is given up.
+    pub(super) fn deadline(&self) -> Option<QuietInstant> {
+        self.open.as_ref().map(|(.., until)| *until)
     }
 
     /// Gives up the open inquiry if its time is over. Names left unanswered do not delay questions
     /// about others.
-    pub(super) fn give_up(&mut self, next: Option<QuietInstant>, now: QuietInstant) {
-        if self.deadline(next).is_some_and(|at| at <= now)
+    pub(super) fn give_up(&mut self, now: QuietInstant) {
+        if self.deadline().is_some_and(|at| at <= now)
             && let Some((type_url, Question::Names(..), _)) = self.open.take()
         {
             self.was_useful(&(type_url, false));

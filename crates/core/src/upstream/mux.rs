@@ -446,7 +446,7 @@ impl Mux {
         }
         self.look_for_ignored_locators(now);
         self.try_suspects(now);
-        self.end_inquiry(now);
+        self.inquiries.give_up(self.clock.at(now));
         self.writer.roll_out(now);
         self.look_for_hold();
         self.tick(now);

@@ -10,6 +10,7 @@ mod answer;
 mod request;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use foldhash::HashSet;
 
@@ -17,7 +18,6 @@ pub(super) use request::{REQUEST_BYTES, room};
 
 use super::Settings;
 use super::answer::{AnswerProgress, EndMark, Evidence};
-use super::inquiry::PATIENCE;
 use super::linger::Want;
 use super::quiet_clock::QuietInstant;
 use crate::resource::{Collection, Name, NameMap, take_out};
@@ -25,6 +25,8 @@ use crate::resource::{Collection, Name, NameMap, take_out};
 /// Inquiries for an unanswered name on one stream: one may be lost, and many control planes never
 /// answer (O2).
 const INQUIRIES: u8 = 3;
+/// Time between two of these, without the wait for the first.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Whether an unchanged resource is an answer to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Asked {
     /// request need none, as that is answered in full.
     fn unanswered_since(&self) -> Option<QuietInstant> {
         let is_due = self.is_open() && !self.in_first && self.inquiries < INQUIRIES;
-        is_due.then(|| self.at + PATIENCE * self.inquiries.into())
+        is_due.then(|| self.at + AGAIN * self.inquiries.into())
     }
 }
 

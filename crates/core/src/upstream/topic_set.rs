@@ -256,11 +256,6 @@ impl TopicSet {
         self.topics.values().filter_map(|topic| topic.names_overdue(settings)).min()
     }
 
-    /// Updates that bound.
-    pub(super) fn look_for_overdue(&mut self, settings: &Settings, now: QuietInstant) {
-        self.take_overdue(settings, 0, now);
-    }
-
     /// Takes names for an inquiry, as many as fit into one request.
     pub(super) fn take_overdue(
         &mut self,

@@ -34,7 +34,7 @@ impl Mux {
             [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
                 let due = due?;
                 let subject = (type_url.clone(), is_census);
-                let at = self.inquiries.not_before(&subject, due)?;
+                let at = self.inquiries.not_before(&subject, due);
                 Some((due, (subject.0, is_census, at)))
             })
         });
@@ -44,24 +44,8 @@ impl Mux {
 
     /// Time at which an inquiry is next due, or given up.
     pub(super) fn next_inquiry(&self) -> Option<Instant> {
-        let next = self.next_question().map(|(.., at)| at);
-        self.inquiries.deadline(next).or(next).map(|at| self.clock.when(at))
-    }
-
-    /// Gives up the open inquiry if its time is over.
-    pub(super) fn end_inquiry(&mut self, now: Instant) {
-        if !self.inquiries.is_open() {
-            return;
-        }
-        let now = self.clock.at(now);
-        let next = |mux: &Self| mux.next_question().map(|(.., at)| at);
-        if self.inquiries.deadline(next(self)).is_some_and(|at| at <= now) {
-            // It yields only to names that are still unanswered.
-            self.topic_sets
-                .values_mut()
-                .for_each(|topic_set| topic_set.look_for_overdue(&self.settings, now));
-            self.inquiries.give_up(next(self), now);
-        }
+        let next = || self.next_question().map(|(.., at)| at);
+        self.inquiries.deadline().or_else(next).map(|at| self.clock.when(at))
     }
 
     /// Whether a stream must be open for an inquiry. Close it once this is false.
