@@ -6,12 +6,11 @@ use super::super::StreamId;
 use super::super::answer::Silence;
 use super::super::probe::Question;
 use super::super::silence::Unanswered;
-use super::super::topic::Topic;
 use super::super::topic_set::{TopicSet, snapshot};
 use super::Mux;
 use crate::cache::View;
 use crate::proto::Node;
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::resource::Name;
 
 /// Most questions of one kind. A server that does not answer one is asked the next.
 const QUESTIONS: usize = 3;
@@ -22,43 +21,26 @@ impl Mux {
     /// Returns questions, the best first: names that exist, then wildcards, then unknown names.
     /// Many servers ignore names that do not exist (O2).
     pub fn questions(&self) -> Vec<Question> {
-        let (mut held, mut wildcards, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        // Every server understands those without parameters.
-        for is_plain in [true, false] {
-            for (type_url, topic_set) in &self.topic_sets {
-                let topics = topic_set.topics.iter();
-                for (parameters, topic) in topics.filter(|(of, _)| of.is_empty() == is_plain) {
-                    let question = |name, is_held| {
-                        let (type_url, parameters) = (type_url.clone(), parameters.clone());
-                        Question { type_url, parameters, name, is_held }
-                    };
-                    let (exists, open) = self.names_to_ask(type_url, parameters, topic);
-                    held.extend(exists.map(|name| question(Some(name), true)));
-                    unknown.extend(open.map(|name| question(Some(name), false)));
-                    if topic.wants(View::Wildcard) {
-                        let members = snapshot(self.writer.cache(), type_url, parameters).member_count();
-                        wildcards.push(question(None, members > 0));
-                    }
+        let mut kinds = [const { Vec::new() }; 3];
+        for (type_url, topic_set) in &self.topic_sets {
+            for (parameters, topic) in &topic_set.topics {
+                let mut ask = |kind: usize, name: Option<&Name>, is_held| {
+                    let (type_url, parameters) = (type_url.clone(), parameters.clone());
+                    kinds[kind].push(Question { type_url, parameters, name: name.cloned(), is_held });
+                };
+                let snapshot = snapshot(self.writer.cache(), type_url, parameters);
+                let is_held = |name: &&Name| snapshot.held(View::Named, name.as_str()).is_some();
+                let names = || topic.names.wanted().map(|(name, _)| name).take(LOOKED_AT);
+                names().find(is_held).into_iter().for_each(|name| ask(0, Some(name), true));
+                names().find(|name| !is_held(name)).into_iter().for_each(|name| ask(2, Some(name), false));
+                if topic.wants(View::Wildcard) {
+                    ask(1, None, snapshot.member_count() > 0);
                 }
             }
         }
-        [held, wildcards, unknown].into_iter().flat_map(|of| of.into_iter().take(QUESTIONS)).collect()
-    }
-
-    /// Returns a name that exists, and one of which nothing is known.
-    fn names_to_ask(
-        &self,
-        type_url: &TypeUrl,
-        parameters: &Parameters,
-        topic: &Topic,
-    ) -> (Option<Name>, Option<Name>) {
-        if topic.names.is_empty() {
-            return (None, None);
-        }
-        let snapshot = snapshot(self.writer.cache(), type_url, parameters);
-        let is_held = |name: &&Name| snapshot.held(View::Named, name.as_str()).is_some();
-        let names = || topic.names.wanted().map(|(name, _)| name).take(LOOKED_AT);
-        (names().find(is_held).cloned(), names().find(|name| !is_held(name)).cloned())
+        // Every server understands those without parameters.
+        kinds.iter_mut().for_each(|kind| kind.sort_by_key(|question| !question.parameters.is_empty()));
+        kinds.into_iter().flat_map(|kind| kind.into_iter().take(QUESTIONS)).collect()
     }
 
     /// Node of the streams, unless one of a client is lent to them.
