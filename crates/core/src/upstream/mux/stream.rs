@@ -50,11 +50,10 @@ impl RenewalPace {
     /// Notes that the stream was opened, for any reason.
     pub(super) fn opened(&mut self, now: Instant) {
         let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
+        self.soon = if is_soon { self.soon } else { 0 };
         if std::mem::take(&mut self.is_renewal) {
-            self.soon = if is_soon { self.soon.saturating_add(1) } else { 1 };
+            self.soon = self.soon.saturating_add(1);
             self.renewed = Some(now);
-        } else if !is_soon {
-            self.soon = 0;
         }
     }
 
