@@ -6,7 +6,8 @@ use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
 use deltafan::upstream::{
-    Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
+    Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, Tuning,
+    UpstreamState,
 };
 use deltafan_test_support::wire::framed;
 use h2::RecvStream;
@@ -44,7 +45,8 @@ impl Relay {
     pub(super) fn at(options: Options) -> Self {
         let node = Node { id: "relay".to_owned(), ..Node::default() };
         let (linger, settle) = (Duration::from_millis(200), Duration::from_millis(10));
-        let settings = Settings { node, linger, settle, ..Settings::default() };
+        let tuning = Tuning { settle, ..Tuning::default() };
+        let settings = Settings { node, linger, tuning, ..Settings::default() };
         Self::on(Servers::new(options, [], FailoverTimes::default()), settings)
     }
 

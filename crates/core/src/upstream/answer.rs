@@ -140,18 +140,18 @@ pub(super) struct Parts {
 impl Parts {
     /// Time at which the silence after the last part is long enough.
     fn quiet_at(&self, settings: &Settings) -> QuietInstant {
-        (self.last + settings.settle).max(self.first + self.hold)
+        (self.last + settings.tuning.settle).max(self.first + self.hold)
     }
 
     fn settled_at(&self, settings: &Settings) -> QuietInstant {
-        let bound = self.first + GROWING.max(settings.settle_max);
+        let bound = self.first + GROWING.max(settings.tuning.settle_max);
         if self.more_follows { bound } else { self.quiet_at(settings).min(bound) }
     }
 
     fn presumed_at(&self, settings: &Settings, evidence: Evidence) -> QuietInstant {
         match evidence {
             _ if self.more_follows => self.first + LONGEST,
-            Evidence::Awaited => self.first + GROWING.max(settings.settle_max),
+            Evidence::Awaited => self.first + GROWING.max(settings.tuning.settle_max),
             Evidence::Uncounted => self.settled_at(settings),
             Evidence::None => self.complete_at(settings, evidence),
         }
@@ -160,7 +160,7 @@ impl Parts {
     fn complete_at(&self, settings: &Settings, evidence: Evidence) -> QuietInstant {
         let bound = self.first + LONGEST;
         let waits = self.more_follows || evidence != Evidence::None;
-        if waits { bound } else { (self.last + COMPLETE_SETTLES * settings.settle).min(bound) }
+        if waits { bound } else { (self.last + COMPLETE_SETTLES * settings.tuning.settle).min(bound) }
     }
 }
 

@@ -103,7 +103,7 @@ impl Members {
         self.claim_members(target, request);
         self.end_mark.ask(target, false, request);
         // A response may be for others alone.
-        let hold = if target.beside { target.settings.settle_max } else { Duration::ZERO };
+        let hold = if target.beside { target.settings.tuning.settle_max } else { Duration::ZERO };
         self.progress = AnswerProgress::asked(target.moment.quiet, hold);
     }
 

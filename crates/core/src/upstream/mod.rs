@@ -157,11 +157,8 @@ pub struct Settings {
     pub max_lingering_sets: usize,
     /// Limits on log lines about responses, shared by all node groups.
     pub complaints: Arc<LogThrottle<Complaint>>,
-    /// Least silence after which an answer is settled (R-Relay-05), see `progress`.
-    pub settle: Duration,
-    /// Least time until a wildcard settles beside wildcards with other parameters. Also the age at
-    /// which an uncacheable resource is dropped (R-XT-09).
-    pub settle_max: Duration,
+    /// Settings that may change at run time.
+    pub tuning: Tuning,
     /// Time between subscription changes after the first (R-Up-20).
     pub request_interval: Duration,
     /// Whether all servers give equal content equal versions, so that versions of one are offered
@@ -176,11 +173,6 @@ pub struct Settings {
     pub locator_timeout: Duration,
     /// Time after which an unanswered question is asked again, on a new stream (O1, O2).
     pub answer_timeout: Duration,
-    /// Whether clients receive resource errors of the control plane (R-Err-07). Otherwise only
-    /// `NOT_FOUND` counts.
-    pub resource_errors: bool,
-    /// Whether endpoints of new clusters are requested before a client asks.
-    pub prefetch_endpoints: bool,
 }
 
 impl Default for Settings {
@@ -193,8 +185,7 @@ impl Default for Settings {
             all_lingering: Arc::default(),
             max_lingering_sets: 1024,
             complaints: Arc::default(),
-            settle: Duration::from_millis(200),
-            settle_max: Duration::from_secs(1),
+            tuning: Tuning::default(),
             request_interval: Duration::from_millis(10),
             same_versions: false,
             first_server: None,
@@ -202,8 +193,6 @@ impl Default for Settings {
             // Clients give up on a first answer after 15 s (R-SotW-26).
             locator_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(3),
-            resource_errors: true,
-            prefetch_endpoints: true,
         }
     }
 }
@@ -211,16 +200,30 @@ impl Default for Settings {
 /// Settings that may change at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// As in [`Settings`].
+    /// Least silence after which an answer is settled (R-Relay-05), see `answer`.
     pub settle: Duration,
-    /// As in [`Settings`].
+    /// Least time until a wildcard settles beside wildcards with other parameters. Also the age at
+    /// which an uncacheable resource is dropped (R-XT-09).
     pub settle_max: Duration,
-    /// As in [`Settings`].
+    /// Whether clients receive resource errors of the control plane (R-Err-07). Otherwise only
+    /// `NOT_FOUND` counts.
     pub resource_errors: bool,
     /// Whether endpoints are sent again when their cluster changed (R-ADS-05).
     pub eds_repush: bool,
-    /// As in [`Settings`].
+    /// Whether endpoints of new clusters are requested before a client asks.
     pub prefetch_endpoints: bool,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_millis(200),
+            settle_max: Duration::from_secs(1),
+            resource_errors: true,
+            eds_repush: true,
+            prefetch_endpoints: true,
+        }
+    }
 }
 
 macro_rules! counters {

@@ -91,6 +91,7 @@ impl Mux {
     /// Creates a relay that is not connected and has no subscriptions.
     pub fn new(mut writer: Writer, settings: Settings) -> Self {
         writer.set_identity(&settings.identity);
+        writer.set_eds_repush(settings.tuning.eds_repush);
         let all = Arc::clone(&settings.all_lingering);
         let lingering = Lingering::new(settings.max_lingering, settings.max_lingering_sets, all);
         Self {
@@ -119,12 +120,8 @@ impl Mux {
 
     /// Applies settings that changed. Pending deadlines follow the new values.
     pub const fn tune(&mut self, tuning: Tuning) {
-        let Tuning { settle, settle_max, resource_errors, eds_repush, prefetch_endpoints } = tuning;
-        self.settings.settle = settle;
-        self.settings.settle_max = settle_max;
-        self.settings.resource_errors = resource_errors;
-        self.settings.prefetch_endpoints = prefetch_endpoints;
-        self.writer.set_eds_repush(eds_repush);
+        self.settings.tuning = tuning;
+        self.writer.set_eds_repush(tuning.eds_repush);
     }
 
     /// The cache that it fills.
@@ -346,7 +343,7 @@ impl Mux {
             Some(sotw) => sotw.read(response, &type_url),
             None => Ok(Reading::from(response)),
         };
-        let (mark, tells_errors) = (self.mark.clone(), self.settings.resource_errors);
+        let (mark, tells_errors) = (self.mark.clone(), self.settings.tuning.resource_errors);
         let reading = increments.as_ref().map_err(Clone::clone);
         let fault = match reading.and_then(|reading| reading.decode(&type_url, tells_errors)) {
             Ok(mut reading) => {

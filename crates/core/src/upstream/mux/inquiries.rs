@@ -116,7 +116,7 @@ impl Mux {
         ended: &BTreeSet<Name>,
         now: Instant,
     ) {
-        let Ok(mut reading) = response::read(response, type_url, self.settings.resource_errors) else {
+        let Ok(mut reading) = response::read(response, type_url, self.settings.tuning.resource_errors) else {
             return;
         };
         self.inquiries.was_useful(&(type_url.clone(), false));

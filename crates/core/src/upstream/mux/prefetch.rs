@@ -44,7 +44,7 @@ impl Mux {
 
     /// Requests endpoints of new clusters that nobody has asked for yet.
     pub(super) fn prefetch(&mut self, parameters: &Parameters, change: &Change, now: Instant) {
-        if !self.settings.prefetch_endpoints {
+        if !self.settings.tuning.prefetch_endpoints {
             return;
         }
         let names = self.new_endpoints(parameters, change);

@@ -119,7 +119,10 @@ fn r_err_06_a_denied_resource_stays_held() {
 
 #[test]
 fn r_err_07_switched_off_only_not_found_counts() {
-    let mut fixture = Fixture::connected_with(Settings { resource_errors: false, ..Settings::default() });
+    let mut fixture = Fixture::connected_with(Settings {
+        tuning: Tuning { resource_errors: false, ..Tuning::default() },
+        ..Settings::default()
+    });
     let glob = "xdstp://a/t/foo/*";
     fixture.client("a", EDS, &["e1", "e2", "e3", glob]);
     fixture.requests(Primary);

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 
-use super::{Mux, Settings, StreamId};
+use super::{Mux, Settings, StreamId, Tuning};
 use crate::cache::{
     Budget, Cache, Limits, Membership, Named, Protocol, Snapshot, StreamProfile, Subscription, TtlSupport,
     TypeCache, VisibleState, WakeHandle,

@@ -85,7 +85,10 @@ fn endpoints_that_nobody_asks_for_are_let_go_and_not_asked_for_again() {
 #[test]
 fn endpoints_are_asked_for_ahead_where_clients_ask_for_endpoints_only() {
     let clusters = Answer::of(CDS, "3").cluster("b", "1", "");
-    let mut fixture = with(Settings { prefetch_endpoints: false, ..Settings::default() });
+    let mut fixture = with(Settings {
+        tuning: Tuning { prefetch_endpoints: false, ..Tuning::default() },
+        ..Settings::default()
+    });
     fixture.deliver(Primary, &clusters);
     assert_eq!(asks(&mut fixture), Default::default(), "it is switched off");
 

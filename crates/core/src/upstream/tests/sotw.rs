@@ -265,7 +265,10 @@ fn o7_a_response_without_anything_that_was_there_removes_nothing_before_a_new_st
 /// java-control-plane answers no list with a name that it does not have.
 #[test]
 fn o12_endpoints_of_a_cluster_that_is_gone_leave_the_list_within_a_second() {
-    let mut fixture = Fixture::with(Settings { prefetch_endpoints: false, ..Settings::default() });
+    let mut fixture = Fixture::with(Settings {
+        tuning: Tuning { prefetch_endpoints: false, ..Tuning::default() },
+        ..Settings::default()
+    });
     fixture.open_sotw(Primary);
     let clusters = |nonce: &str, names: &[&str]| {
         let world = World::of(CDS, nonce, &[]);

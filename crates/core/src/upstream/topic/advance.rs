@@ -51,7 +51,8 @@ impl Topic {
             counters.expired.add(1);
             change.ops.push(gone(&self.names, view, name));
         }
-        let past = now.checked_sub(settings.settle_max).map(|before| self.uncacheable.take_due(before));
+        let past =
+            now.checked_sub(settings.tuning.settle_max).map(|before| self.uncacheable.take_due(before));
         for (_, name) in past.into_iter().flatten() {
             // A collection is served from memory, as the wildcard is.
             if !self.is_listed(name.as_str()) {
@@ -78,7 +79,7 @@ impl Topic {
     /// Time for the answer of a name. It is short while a client waits for evidence, as many
     /// control planes never report absent names (O2).
     const fn patience(&self, settings: &Settings) -> Duration {
-        if self.needs_proof[View::Named as usize] { settings.settle } else { settings.answer_timeout }
+        if self.needs_proof[View::Named as usize] { settings.tuning.settle } else { settings.answer_timeout }
     }
 
     /// Lower bound of the time at which names are due for an inquiry.
@@ -107,7 +108,7 @@ impl Topic {
     ) -> Option<Instant> {
         let set = self.members.deadline(settings, asked);
         let quiet = set.into_iter().chain(self.names.deadline(settings)).map(|at| clock.when(at));
-        let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
+        let uncacheable = self.uncacheable.next().map(|came| came + settings.tuning.settle_max);
         self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()
     }
 }
