@@ -113,7 +113,7 @@ impl Members {
         let mut room = VERSIONS_BYTES;
         for held in target.snapshot.members() {
             let name = held.name().as_str();
-            let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_versions());
+            let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_versions);
             let bytes = claim.map_or(usize::MAX, |version| name.len() + version.len() + 10);
             match claim {
                 Some(version) if bytes <= room => {

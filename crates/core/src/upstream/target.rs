@@ -13,9 +13,12 @@ pub(super) struct Target<'a> {
     pub(super) is_wanted: bool,
     /// Parameters of the requests.
     pub(super) parameters: &'a Parameters,
-    /// Whether nothing of the type was requested on this stream, so that versions can be claimed
-    /// (R-Delta-05).
+    /// Whether nothing of the type was requested on this stream, and this has no parameters.
     pub(super) fresh: bool,
+    /// Whether versions can be claimed: in a first request (R-Delta-05).
+    pub(super) tells_versions: bool,
+    /// Bytes of names in a request.
+    pub(super) room: usize,
     /// Whether this is the first request for the type on this stream, with any parameters.
     pub(super) is_first: bool,
     /// Whether a request without names asks for everything.
@@ -36,10 +39,6 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    pub(super) const fn tells_versions(&self) -> bool {
-        self.fresh && !self.speaks_sotw
-    }
-
     /// Adds a name to a request. Returns the bytes that it takes.
     pub(super) fn subscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
         let lists = (&mut request.resource_names_subscribe, &mut request.resource_locators_subscribe);

@@ -53,8 +53,7 @@ impl Names {
     /// Returns the next request.
     pub(in crate::upstream) fn changes(&mut self, target: &Target<'_>) -> Option<DeltaDiscoveryRequest> {
         let mut request = DeltaDiscoveryRequest::default();
-        let is_first_of_held = target.fresh && target.snapshot.holds_anything();
-        let mut room = room(is_first_of_held, target.speaks_sotw);
+        let mut room = target.room;
         let (mut last, mut least) = (self.stream.cut_at.take(), room / 5);
         let mut joined = false;
         while let Some(name) = self.stream.next_pending(&mut last, &mut room, &mut least) {
@@ -72,7 +71,7 @@ impl Names {
                 asked if is_own && asked.is_none_or(|asked| asked.dropped) => {
                     joined = true;
                     let bytes = target.subscribe(name.as_str(), &mut request);
-                    bytes + self.join(target, name, target.tells_versions(), &mut request)
+                    bytes + self.join(target, name, &mut request)
                 }
                 _ => 0,
             };
@@ -106,17 +105,11 @@ impl Names {
     }
 
     /// Notes a name as requested. Returns the bytes of its version.
-    fn join(
-        &mut self,
-        target: &Target<'_>,
-        name: Name,
-        trusts: bool,
-        request: &mut DeltaDiscoveryRequest,
-    ) -> usize {
+    fn join(&mut self, target: &Target<'_>, name: Name, request: &mut DeltaDiscoveryRequest) -> usize {
         let bytes = if Collection::named(name.as_str()).is_some() {
-            self.join_collection(target, &name, trusts, request)
+            self.join_collection(target, &name, request)
         } else {
-            let held = trusts.then(|| target.version_held(name.as_str())).flatten();
+            let held = target.tells_versions.then(|| target.version_held(name.as_str())).flatten();
             held.map_or(0, |(own, version)| {
                 let bytes = own.len() + version.len() + 8;
                 request.initial_resource_versions.insert(own, version);
@@ -139,7 +132,6 @@ impl Names {
         &mut self,
         target: &Target<'_>,
         name: &Name,
-        trusts: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
         // A member that is requested by name too is claimed there.
@@ -149,7 +141,7 @@ impl Names {
             || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
         let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
         let (mut bytes, mut unseen) = (0, HashSet::default());
-        if trusts && (1..=VERSIONS_BYTES).contains(&all) {
+        if target.tells_versions && (1..=VERSIONS_BYTES).contains(&all) {
             let versions = versions().map(|(name, version)| (name.to_owned(), version.to_owned()));
             request.initial_resource_versions.extend(versions);
             bytes = all;

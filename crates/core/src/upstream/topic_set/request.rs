@@ -1,6 +1,6 @@
 //! Next request for a type, of all its topics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use prost::Message as _;
@@ -10,8 +10,8 @@ use super::super::quiet_clock::Moment;
 use super::super::target::Target;
 use super::super::topic::Topic;
 use super::super::{Settings, StreamId};
-use super::TopicSet;
-use crate::cache::{Cache, Lease, Snapshot, View};
+use super::{TopicSet, snapshot};
+use crate::cache::{Cache, Lease, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Form, Name, Parameters, Resource};
 
@@ -31,20 +31,16 @@ impl TopicSet {
             && (self.traits.is_plain || self.topics.keys().all(Parameters::is_empty));
         let mut whole: Option<DeltaDiscoveryRequest> = None;
         let mut bytes = 0;
-        let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
-            .topics
-            .keys()
-            .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
-            .collect();
         let speaks_sotw = self.traits.speaks_sotw;
-        let is_first_of_held = fresh && snapshots.values().any(|snapshot| snapshot.holds_anything());
+        let is_only = self.topics.len() == 1;
+        let of = |parameters: &Parameters| snapshot(cache, &self.type_url, parameters);
+        let is_first_of_held = fresh && self.topics.keys().any(|parameters| of(parameters).holds_anything());
         let room = room(is_first_of_held, speaks_sotw);
-        for (parameters, snapshot) in &snapshots {
+        for (parameters, topic) in &mut self.topics {
             // A plain wildcard is requested once per stream, by all topics in one request.
             if bytes >= room && view != View::Wildcard {
                 break;
             }
-            let Some(mut topic) = self.topics.remove(parameters) else { continue };
             let nothing = Parameters::NONE;
             let wildcard_waits = self.traits.is_plain && !fresh && self.has_wildcard;
             let outdated = topic.lend();
@@ -52,17 +48,19 @@ impl TopicSet {
                 |whole: &DeltaDiscoveryRequest| whole.initial_resource_versions.contains_key(Name::END_MARK);
             let target = Target {
                 is_marked: whole.as_ref().is_some_and(is_marked),
-                beside: !self.traits.is_plain && snapshots.len() > 1,
+                beside: !(self.traits.is_plain || is_only),
                 speaks_sotw,
                 is_wanted: topic.wants(view),
                 parameters: if self.traits.is_plain { &nothing } else { parameters },
+                fresh: fresh && parameters.is_empty(),
                 // A claim goes by name alone, and must be true for every topic (R-DP-14).
-                fresh: fresh && parameters.is_empty() && snapshots.len() == 1,
+                tells_versions: fresh && parameters.is_empty() && is_only && !speaks_sotw,
                 is_first: fresh,
                 has_legacy_wildcard,
                 wildcard_waits,
                 outdated: &outdated,
-                snapshot,
+                snapshot: &of(parameters),
+                room,
                 settings,
                 moment,
             };
@@ -74,7 +72,6 @@ impl TopicSet {
                 (None, request) => whole = request,
                 (Some(_), None) => {}
             }
-            self.topics.insert(parameters.clone(), topic);
         }
         if let Some(request) = whole.as_mut().filter(|_| self.traits.is_plain && self.topics.len() > 1) {
             self.merge_plain_names(view, request);
