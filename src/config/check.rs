@@ -1,15 +1,14 @@
 //! Keys of the file that are not declared.
 
-use super::Config;
 use super::errors::{near, quoted};
 use super::mapping::{Mapping, join};
-use super::schema::{self, Key, Section as _};
+use super::schema::{self, Key};
 
 /// Reports the keys of a section that are not among these.
 pub(super) fn unknown_keys(section: &Mapping<'_>, keys: &'static [Key]) {
     let known = names(keys);
     for (name, line) in section.keys().filter(|(name, _)| !known.contains(name)) {
-        let nearest = nearest(section.path(), &known, name);
+        let nearest = nearest(section, &known, name);
         let path = join(section.path(), name);
         // A name near a known one is a slip.
         let may_be_ignored = nearest.is_none() && is_key_like(name) && !is_security(&path);
@@ -23,12 +22,13 @@ pub(super) fn unknown_keys(section: &Mapping<'_>, keys: &'static [Key]) {
 }
 
 /// Likely intended key: a near name in this section, else this name elsewhere.
-fn nearest(section: &str, known: &[&str], name: &str) -> Option<String> {
+fn nearest(section: &Mapping<'_>, known: &[&str], name: &str) -> Option<String> {
     if let Some(known) = near(known.iter().copied(), name) {
         return Some(known.to_owned());
     }
-    let elsewhere = schema::all(Config::KEYS).into_iter().filter(|(_, key)| key.name == name);
-    elsewhere.map(|(path, _)| path).min_by_key(|path| !path.starts_with(section))
+    let all = section.report().known.iter();
+    let elsewhere = all.filter(|path| path.rsplit('.').next() == Some(name));
+    elsewhere.min_by_key(|path| !path.starts_with(section.path())).cloned()
 }
 
 /// Whether some version could have this key. A merge key (`<<`) is none.

@@ -79,13 +79,15 @@ impl Problem {
 #[derive(Debug, Default)]
 pub(super) struct Report {
     unknown_keys: UnknownKeys,
+    /// Paths of all declared keys.
+    pub(super) known: Vec<String>,
     problems: RefCell<Vec<Problem>>,
     ignored: RefCell<Vec<Problem>>,
 }
 
 impl Report {
-    pub(super) fn new(unknown_keys: UnknownKeys) -> Self {
-        Self { unknown_keys, ..Self::default() }
+    pub(super) fn new(unknown_keys: UnknownKeys, known: Vec<String>) -> Self {
+        Self { unknown_keys, known, ..Self::default() }
     }
 
     /// Reports an unknown key: a problem, unless such keys are ignored and this one `may_be_ignored`.

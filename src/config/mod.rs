@@ -207,7 +207,8 @@ impl Config {
     ) -> Result<(Self, Option<ConfigError>), ConfigError> {
         let base = origin.parent().unwrap_or_else(|| Path::new(""));
         let origin = &origin.display().to_string();
-        let report = Report::new(unknown_keys);
+        let known = schema::all(Self::KEYS).into_iter().map(|(path, _)| path);
+        let report = Report::new(unknown_keys, known.collect());
         let config = yaml::read(text, &report).and_then(|root| {
             let root = Mapping::root(&root, &report, base);
             let config = notation::whole::<Self>(&root);
