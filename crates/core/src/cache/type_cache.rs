@@ -357,7 +357,8 @@ impl Membership {
     }
 
     /// Records that an update moves its client on. Returns the cohort changes that it covers; 0 if the state
-    /// before is unknown. An answer in parts counts with its last part.
+    /// before is unknown. An answer in parts counts with its last part. Two members may count those of one update
+    /// differently: it is never less than none.
     ///
     /// Example: while a client owes an ACK, its cohort is marked with three changes. The next update covers
     /// three: the client is sent two of them only together with a later one.
@@ -366,7 +367,7 @@ impl Membership {
             return 0;
         }
         let before = std::mem::replace(&mut self.sent, update.changes);
-        let changes = before.zip(update.changes).map_or(0, |(before, now)| now - before);
+        let changes = before.zip(update.changes).map_or(0, |(before, now)| now.saturating_sub(before));
         u32::try_from(changes).unwrap_or(u32::MAX)
     }
 
