@@ -39,7 +39,6 @@ pub use server_state::{HealthService, PollState, ServerState};
 pub(crate) use transport::{WireProtocol, WriteTimeout};
 pub use unsent_memory::Unsent;
 
-#[doc(hidden)]
 #[cfg(test)]
 pub(crate) use scheduler::Permit;
 

@@ -26,10 +26,10 @@ use watch::Watch;
 /// Attempts to follow the way to a file while a link on it moves.
 const ROUNDS: usize = 4;
 
-/// Between two readings of events in a burst; well below the quiet time of a [`Debounce`].
+/// Between two readings of events; well below the quiet time of a [`Debounce`]. It doubles up to the second while other files of
+/// the folders change again and again: they cost next to nothing.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two readings of events of other files: a busy folder costs next to nothing.
-const LONG_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Wait for the end of a burst: several files are replaced one by one, or one in several steps.
 #[derive(Clone, Copy, Debug)]
@@ -97,10 +97,11 @@ impl FileWatcher {
 
     /// Waits for the end of a burst of changes, for `woken`, or for this time. Returns false if `woken` is closed.
     fn wait(&mut self, mut woken: &PipeReader, debounce: Debounce, longest: Duration) -> bool {
-        let (end, mut burst) = (Instant::now() + longest, None);
+        let (end, mut burst, mut pause) = (Instant::now() + longest, None, PAUSE);
         loop {
+            let begun = Instant::now();
             let due = burst.map_or(end, |burst| debounce.due(burst).min(end));
-            let timeout = Timespec::try_from(due.saturating_duration_since(Instant::now())).ok();
+            let timeout = Timespec::try_from(due.saturating_duration_since(begun)).ok();
             let events = self.watch.as_ref().map(|watch| PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN));
             let mut ready: Vec<_> = [PollFd::new(woken, PollFlags::IN)].into_iter().chain(events).collect();
             // After a failure there is nothing to read, and the pause prevents spinning.
@@ -112,12 +113,10 @@ impl FileWatcher {
             if self.watch.as_mut().is_some_and(Watch::has_changes) {
                 burst = Some((burst.map_or(now, |(first, _)| first), now));
             }
+            let is_quiet = now.duration_since(begun) >= LONGEST_PAUSE;
+            pause = if burst.is_some() || is_quiet { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
             // Events are read once in this time, however many there are.
-            thread::sleep(if burst.is_some() {
-                PAUSE
-            } else {
-                LONG_PAUSE.min(end.saturating_duration_since(now))
-            });
+            thread::sleep(pause.min(end.saturating_duration_since(now)));
             if burst.map_or(end, |burst| debounce.due(burst).min(end)) <= Instant::now() {
                 return true;
             }
