@@ -15,15 +15,15 @@
 //! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`receive_end_mark`) judge the answer |
 //! | 3. A resource missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`apply_end`) |
 //! | 4. Unanswered questions are asked by inquiry: names, or a census of a set. | `names/answer` (`take_unanswered`) and `members` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
-//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `answer_progress`, `topic/advance` |
+//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `answer`, `topic/advance` |
 //!
 //! | The control plane … | Place |
 //! |---|---|
 //! | must not be sent a version (spelling, TTL, other server) | `target` (`claim`) |
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
-//! | speaks SotW | `sotw/ask`, `sotw/read_response` |
-//! | has variants, or does not read locators | `topic_set`, `variants`, `mux/unanswered` |
+//! | speaks SotW | `sotw`, `sotw/read_response` |
+//! | has variants, or does not read locators | `topic_set`, `variants`, `mux/questions` |
 //! | is a relay, or refuses a census | `topic` (`OriginTraits`) |
 //!
 //! Invariants:
