@@ -44,7 +44,11 @@ pub(super) fn check(root: &Mapping<'_>) {
 
 /// Address in a section, or this default; `None` if it is wrong.
 fn address<T: Written>(of: &Mapping<'_>, default: T) -> Option<T> {
-    if of.has("address") { of.again("address", Text::parse) } else { Some(default) }
+    if of.has("address") {
+        of.again("address", Text::parse)
+    } else {
+        of.misfit().is_none().then_some(default)
+    }
 }
 
 /// Port 0 is another port each time.

@@ -59,10 +59,14 @@ impl<'t> Mapping<'t> {
         self.source.report
     }
 
-    /// Whether it is a mapping or nothing, as a section whose keys are all commented out. Reports other values.
+    /// Whether it is a mapping or nothing. Reports other values.
     pub(super) fn is_mapping(&self, wanted: &str) -> bool {
-        let other = self.tree.filter(|tree| !matches!(tree.value, Value::Map(_)) && !tree.is_null());
-        other.inspect(|tree| self.misshapen(&self.path, tree, wanted)).is_none()
+        self.misfit().inspect(|tree| self.misshapen(&self.path, tree, wanted)).is_none()
+    }
+
+    /// Value in place of a mapping. None is nothing, as a section whose keys are all commented out.
+    pub(super) fn misfit(&self) -> Option<&'t Tree> {
+        self.tree.filter(|tree| !matches!(tree.value, Value::Map(_)) && !tree.is_null())
     }
 
     fn misshapen(&self, path: &str, tree: &Tree, wanted: &str) {

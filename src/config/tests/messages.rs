@@ -66,6 +66,10 @@ fn listeners_leave_the_admin_address_alone() {
             "downstream:\n  listeners:\n  - address: 0.0.0.0:15000\n",
             "f:4: `downstream.listeners[].address`: `0.0.0.0:15000` meets `admin.address`, which is `127.0.0.1:15000` by default; use another port",
         ),
+        (
+            "admin: other\ndownstream: {listeners: [{address: \"127.0.0.1:15000\"}]}\n",
+            "f:2: `admin` must be a mapping, not `other`",
+        ),
     ] {
         assert_eq!(refused_part(text), message);
     }
