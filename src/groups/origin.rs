@@ -36,7 +36,7 @@ impl Origin {
     /// Whether clients should come to a relay with this source.
     pub fn verdict(&self, readiness: &mut Readiness) -> Verdict {
         match self {
-            Self::Server { state, servers, .. } => {
+            Self::Server { state, servers } => {
                 if servers.have_answered() {
                     readiness.note_others_answered();
                 }

@@ -4,7 +4,9 @@
 //! histograms are in [`install`](super::install).
 
 use crate::limit::Limit;
-use deltafan_core::subscription::ClientState;
+use deltafan_core::cache::Protocol;
+use deltafan_core::resource::Kind;
+use deltafan_core::subscription::{ClientState, Overdue};
 use deltafan_core::upstream::Counters;
 use metrics::Unit;
 
@@ -111,10 +113,9 @@ macro_rules! labels {
     }};
 }
 
-const TYPE: Label =
-    label("type", &["cds", "eds", "leds", "lds", "srds", "rds", "vhds", "sds", "ecds", "rtds", "other"]);
+const TYPE: Label = label("type", labels!(Kind));
 const TRANSPORT: Label = label("transport", &["delta", "sotw", "rest"]);
-const STREAM_TRANSPORT: Label = label("transport", &["delta", "sotw"]);
+const STREAM_TRANSPORT: Label = label("transport", labels!(Protocol));
 /// Names of `groups.rules`.
 const GROUP: Label = label("group", &[]);
 /// Keys that name files, as `downstream.listeners[0].tls`.
@@ -193,7 +194,7 @@ metrics! {
             "time from a response until the client acknowledged it";
         DELAYS: Counter "deltafan_delays_total" [label("type", &["cds", "eds", "leds"])],
             "waits of more than 1 s, by LDS, SRDS, RDS or VHDS of a stream, for resources that the control plane does not answer";
-        OVERDUE: Counter "deltafan_overdue_acks_total" [label("awaited", &["clusters", "routes"])],
+        OVERDUE: Counter "deltafan_overdue_acks_total" [label("awaited", labels!(Overdue))],
             "responses sent without the ACK that they depend on: requests may fail at the client";
         POLLS: Counter "deltafan_polls_total" [
             TYPE, label("outcome", &["answered", "not_modified", "unknown", "refused", "too_many", "unknown_type",
