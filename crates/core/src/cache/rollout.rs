@@ -56,7 +56,7 @@ pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus, Withheld};
 use track_ops::ALL_TRACKS;
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores, Tracks};
-use trial::{Candidate, Place, Response, Trial};
+use trial::{Candidate, Place, Response, Trial, has_some_of};
 use verdicts::Voter;
 
 /// Time to gather changes that belong together before a trial.
@@ -198,7 +198,10 @@ impl Rollout {
     /// Whether a response may have a change on trial now.
     pub fn is_trying(&self, type_url: &TypeUrl) -> bool {
         let state = self.state.lock();
-        state.trial.as_ref().is_some_and(|trial| trial.names.keys().any(|((of, _), _)| of == type_url))
+        state.trial.as_ref().is_some_and(|trial| {
+            let mut stores = trial.content.keys().filter(|(of, _)| of == type_url);
+            stores.any(|key| has_some_of(&trial.names, key))
+        })
     }
 
     /// Counts a canary's answer to a response; `rejection` is the text of a NACK.

@@ -17,7 +17,7 @@ use super::super::parameter_view::ParameterView;
 use super::super::snapshot::Snapshot;
 use super::super::subscription::Subscription;
 use super::super::type_cache::TypeCache;
-use super::trial::{Candidate, Place};
+use super::trial::{Candidate, Place, has_some_of};
 use super::{Reach, Rollout, RolloutState, StandingOrder, StoreKey};
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -164,11 +164,6 @@ impl Rollout {
         let held = state.held().filter(is_reported).map(|(place, of)| state.held_change(place, of));
         report_text(&held.collect::<Vec<_>>())
     }
-}
-
-fn has_some_of<V>(names: &BTreeMap<Place, V>, key: &StoreKey) -> bool {
-    let first: Place = (key.clone(), "".into());
-    names.range(first..).next().is_some_and(|((of, _), _)| of == key)
 }
 
 impl RolloutState {

@@ -144,14 +144,15 @@ impl Trial {
     pub(super) fn count_answer(&mut self, response: &Response<'_>, voter: Voter) {
         let type_url = response.of.type_url();
         // Otherwise it may have content that others have replaced since.
+        let first = ((type_url.clone(), Parameters::NONE), "".into());
+        let mut of_type = self.names.range(first.clone()..).take_while(|(((of, _), _), _)| of == type_url);
         let is_newest = response.rejection.is_some()
-            && self.names.iter().all(|(((of, _), _), each)| {
-                of != type_url || each.sent_at.is_none() || response.is_newer(each)
-            });
+            && of_type.all(|(_, each)| each.sent_at.is_none() || response.is_newer(each));
         let is_in_response = response.has();
+        let of_type = self.names.range_mut(first..).take_while(|(((of, _), _), _)| of == type_url);
         // An earlier response has changes beside it that were taken back.
-        let sent = self.names.iter_mut().filter(|(((of_type, parameters), name), of)| {
-            of_type == type_url && response.is_newer(of) && is_in_response(parameters, name, of)
+        let sent = of_type.filter(|(((_, parameters), name), of)| {
+            response.is_newer(of) && is_in_response(parameters, name, of)
         });
         let Some(text) = response.rejection else {
             return Verdicts::count(sent.map(|(_, of)| &mut of.verdicts), voter, Answer::Accepts);
@@ -399,6 +400,11 @@ pub(super) fn by_store(places: impl IntoIterator<Item = Place>) -> BTreeMap<Stor
     let mut by_store: BTreeMap<StoreKey, Vec<Name>> = BTreeMap::new();
     places.into_iter().for_each(|(key, name)| by_store.entry(key).or_default().push(name));
     by_store
+}
+
+pub(super) fn has_some_of<V>(names: &BTreeMap<Place, V>, key: &StoreKey) -> bool {
+    let first: Place = (key.clone(), "".into());
+    names.range(first..).next().is_some_and(|((of, _), _)| of == key)
 }
 
 /// Gives all canaries the stable content of these names back.
