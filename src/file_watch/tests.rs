@@ -150,6 +150,24 @@ fn other_files_in_its_folder_are_not_noticed() {
 }
 
 /// Many events are read in batches.
+/// As `sed -i` changes files.
+#[test]
+fn a_change_right_after_one_of_another_file_is_noticed_soon() {
+    let watch = Fixture::new();
+    let delay = |_| {
+        watch.look();
+        let before = watch.wakes();
+        fs::write(watch.at("relay.tmp"), "2").unwrap();
+        thread::sleep(Duration::from_millis(30));
+        let begun = Instant::now();
+        fs::rename(watch.at("relay.tmp"), watch.at("relay.yaml")).unwrap();
+        watch.wait_for(before, "a rename");
+        begun.elapsed()
+    };
+    // The machine may be busy.
+    assert!((0..5).map(delay).min() < Some(Duration::from_millis(500)));
+}
+
 #[test]
 fn a_burst_is_a_few_wake_ups() {
     let watch = Fixture::new();

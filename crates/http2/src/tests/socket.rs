@@ -288,6 +288,24 @@ fn is_stall_timeout(after: Duration) -> bool {
     (60..68).contains(&after.as_secs())
 }
 
+#[tokio::test(start_paused = true)]
+async fn connections_are_pinged_together() {
+    let mut peers = Vec::new();
+    for _ in 0..10 {
+        let (mut peer, served) = serve(1 << 20, repeats);
+        say(&mut peer, &start(0)).await;
+        peers.push((peer, served));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(28)).await;
+    let mut times = std::collections::BTreeSet::new();
+    for (peer, _) in &mut peers {
+        find(peer, |head, _| head.kind == Kind::Ping).await;
+        times.insert(tokio::time::Instant::now());
+    }
+    assert!(times.len() <= 2, "they may be on both sides of a step: {times:?}");
+}
+
 /// Serves streams that say so many bytes each, and counts the messages that they made.
 fn makes_late(bytes: usize) -> (DuplexStream, JoinHandle<Result<(), ServeError>>, Arc<AtomicU8>) {
     let made: Arc<AtomicU8> = Arc::default();
