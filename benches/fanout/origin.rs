@@ -283,7 +283,12 @@ impl State {
             topic.names.remove(name);
         }
         let Some((&type_url, held)) = self.held.get_key_value(request.type_url.as_str()) else { return };
-        let names: Vec<String> = if wildcard { held.versions.keys().cloned().collect() } else { subscribe };
+        let mut names: Vec<String> =
+            if wildcard { held.versions.keys().cloned().collect() } else { subscribe };
+        // As go-control-plane does: what is claimed and does not exist is gone.
+        names.extend(
+            request.initial_resource_versions.into_keys().filter(|name| !held.versions.contains_key(name)),
+        );
         if !names.is_empty() {
             let mut sets: Vec<String> = located
                 .into_iter()
