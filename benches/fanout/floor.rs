@@ -19,6 +19,15 @@ struct Peer {
     read: usize,
 }
 
+/// Bytes of an update: the message, the client's answer, and what the server answers to that, if anything. A client reads
+/// the latter together with its next message.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Sizes {
+    pub(crate) message: usize,
+    pub(crate) ack: usize,
+    pub(crate) answer: usize,
+}
+
 impl Peer {
     fn new(socket: std::net::TcpStream, at: usize, poll: &Poll) -> io::Result<Self> {
         socket.set_nodelay(true)?;
@@ -79,14 +88,14 @@ pub(crate) fn until_closed(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Accepts the clients, then sends each a message and reads its ACK whenever told to.
-pub(crate) fn run_server(clients: usize, message: usize, ack: usize) -> io::Result<()> {
+/// Accepts the clients, then sends each a message, reads its ACK and answers whenever told to.
+pub(crate) fn run_server(clients: usize, Sizes { message, ack, answer }: Sizes) -> io::Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     println!("listening {}", listener.local_addr()?);
     let mut poll = Poll::new()?;
     let peers = (0..clients).map(|at| Peer::new(listener.accept()?.0, at, &poll));
     let mut peers: Vec<Peer> = peers.collect::<io::Result<_>>()?;
-    let message = vec![b'x'; message];
+    let (message, answer) = (vec![b'x'; message], vec![b'p'; answer]);
     let mut buffer = [0; 4096];
     let mut events = Events::with_capacity(1024);
     for line in io::stdin().lock().lines() {
@@ -105,7 +114,12 @@ pub(crate) fn run_server(clients: usize, message: usize, ack: usize) -> io::Resu
                 peer.write(&message)?;
                 if event.is_readable() {
                     peer.read(&mut buffer)?;
-                    missing -= usize::from(peer.has_read(ack));
+                    if peer.has_read(ack) {
+                        missing -= 1;
+                        if !answer.is_empty() {
+                            peer.socket.write_all(&answer)?;
+                        }
+                    }
                 }
             }
             if Instant::now() > deadline {
@@ -117,10 +131,17 @@ pub(crate) fn run_server(clients: usize, message: usize, ack: usize) -> io::Resu
 }
 
 /// Connects, then answers every message with an ACK; `expect` as in the load client, for all of them.
-pub(crate) fn run_load(target: SocketAddr, clients: usize, message: usize, ack: usize) -> io::Result<()> {
+pub(crate) fn run_load(
+    target: SocketAddr,
+    clients: usize,
+    Sizes { message, ack, answer }: Sizes,
+) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let peers = (0..clients).map(|at| Peer::new(std::net::TcpStream::connect(target)?, at, &poll));
     let mut peers: Vec<Peer> = peers.collect::<io::Result<_>>()?;
+    for peer in &mut peers {
+        peer.read = answer;
+    }
     println!("ready");
     let ack = vec![b'a'; ack];
     let mut buffer = vec![0; 256 << 10];
@@ -138,7 +159,7 @@ pub(crate) fn run_load(target: SocketAddr, clients: usize, message: usize, ack: 
                 let peer = &mut peers[event.token().0];
                 if event.is_readable() {
                     peer.read(&mut buffer)?;
-                    if peer.has_read(message) {
+                    if peer.has_read(answer + message) {
                         times.push(monotonic_nanos());
                         peer.unwritten = ack.len();
                     }

@@ -1,18 +1,24 @@
 //! HTTP/2 by hand, as little as a load client needs: it must cost less than what it measures.
 //!
-//! Windows are opened once and for all, for who reads as wide as the protocol allows, and headers are literal. DATA is handed on in
+//! Windows are opened once and for all, for who reads as wide as the protocol allows, and headers are literal. A client that opens
+//! them again, as gRPC does, does so because the server has to read that. DATA is handed on in
 //! the pieces it comes in, so nothing of it is kept or copied here.
 
 use deltafan_test_support::frames::{
-    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, call_block, frame,
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, call_block,
+    frame,
 };
 
 use super::response::{Hear, Responses};
+use super::shape::Client;
 
 /// The largest window there is.
 pub(crate) const WINDOW: u32 = 0x7fff_ffff;
 /// Bytes that a server takes before it says more, which nobody here listens to.
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
+
+/// Bytes of a PING and of its answer.
+pub(crate) const PING_BYTES: usize = HEAD + 8;
 
 const ACK: u8 = 1;
 const PADDED: u8 = 8;
@@ -40,8 +46,10 @@ pub(crate) struct Ended {
 }
 
 /// Takes in the bytes of one connection.
-#[derive(Default)]
 pub(crate) struct Reader {
+    client: Client,
+    /// A PING of this client is unanswered.
+    pinged: bool,
     head: [u8; HEAD],
     have: usize,
     /// Bytes of the frame's payload that are missing.
@@ -52,8 +60,9 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(streams: impl Iterator<Item = Responses>) -> Self {
-        Self { streams: streams.collect(), ..Self::default() }
+    pub(crate) fn new(client: Client, streams: impl Iterator<Item = Responses>) -> Self {
+        let streams = streams.collect();
+        Self { client, pinged: false, head: [0; HEAD], have: 0, left: 0, ping: Vec::new(), streams }
     }
 
     /// Takes in bytes and tells what was in them; what has to be answered at once is appended to `out`.
@@ -74,6 +83,7 @@ impl Reader {
                 }
                 let [a, b, c, ..] = self.head;
                 self.left = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.notice(out);
             }
             let (piece, rest) = bytes.split_at(self.left.min(bytes.len()));
             bytes = rest;
@@ -84,6 +94,23 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// Sends what the client sends beside an ACK, at the beginning of a frame.
+    fn notice(&mut self, out: &mut Vec<u8>) {
+        let [a, b, c, kind, flags, stream @ ..] = self.head;
+        match kind {
+            PING if flags & ACK != 0 => self.pinged = false,
+            DATA if !self.pinged && self.client != Client::Envoy => {
+                self.pinged = true;
+                if self.client == Client::CCore {
+                    out.extend(frame(WINDOW_UPDATE, 0, u32::from_be_bytes(stream), &[0, a, b, c]));
+                }
+                out.extend(frame(WINDOW_UPDATE, 0, 0, &[0, a, b, c]));
+                out.extend(frame(PING, 0, 0, &[0; 8]));
+            }
+            _ => {}
+        }
     }
 
     fn payload(&mut self, piece: &[u8], out: &mut Vec<u8>, hear: &mut impl Hear) -> Result<(), Ended> {

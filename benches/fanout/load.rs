@@ -113,7 +113,7 @@ impl Connection {
                  names, or fewer streams per connection"
             )));
         }
-        let reader = Reader::new((0..streams).map(|_| Responses::new(load.transport)));
+        let reader = Reader::new(load.client, (0..streams).map(|_| Responses::new(load.transport)));
         // Where any response will do, there is one per stream and type.
         let each = if load.first > 0 { load.first } else { load.kinds.len() };
         let speech = Speech::Streams(reader);

@@ -62,6 +62,9 @@ struct Cli {
     /// Client-updates per second in the sustained row.
     #[arg(long, default_value_t = 50_000)]
     rate: usize,
+    /// Write the figures to this file too, a JSON object on each line; `benches/page.py` makes tables and charts of them.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Cargo passes this to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -73,10 +76,11 @@ struct Cli {
 #[derive(Subcommand)]
 #[command(disable_help_subcommand = true)]
 enum Role {
-    /// Whatever the program is, on a core, for as long as the bench lives.
+    /// Whatever the program is, on some cores, for as long as the bench lives.
     #[command(hide = true)]
     Run {
-        core: usize,
+        /// Numbers with a comma between them.
+        cores: String,
         parent: i32,
         program: PathBuf,
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -90,10 +94,19 @@ enum Role {
     Storm { target: SocketAddr, storm: String },
     /// The client of the raw loop.
     #[command(hide = true)]
-    FloorLoad { target: SocketAddr, clients: usize, message: usize, ack: usize },
+    FloorLoad {
+        target: SocketAddr,
+        clients: usize,
+        #[command(flatten)]
+        sizes: floor::Sizes,
+    },
     /// The server of the raw loop.
     #[command(hide = true)]
-    Floor { clients: usize, message: usize, ack: usize },
+    Floor {
+        clients: usize,
+        #[command(flatten)]
+        sizes: floor::Sizes,
+    },
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -119,20 +132,16 @@ fn main() {
 impl Role {
     fn play(self) -> io::Result<()> {
         match self {
-            Self::Run { core, parent, program, args } => {
-                process::become_program(core, parent, &program, &args)
+            Self::Run { cores, parent, program, args } => {
+                process::become_program(&cores, parent, &program, &args)
             }
             Self::Load { target, load } => {
                 let load: shape::Load = serde_json::from_str(&load)?;
                 load::run(target, &load)
             }
             Self::Storm { target, storm } => storm::run(target, &serde_json::from_str(&storm)?),
-            Self::FloorLoad { target, clients, message, ack } => {
-                floor::run_load(target, clients, message, ack)
-            }
-            Self::Floor { clients, message, ack } => {
-                floor::until_closed(floor::run_server(clients, message, ack))
-            }
+            Self::FloorLoad { target, clients, sizes } => floor::run_load(target, clients, sizes),
+            Self::Floor { clients, sizes } => floor::until_closed(floor::run_server(clients, sizes)),
         }
     }
 }
@@ -154,6 +163,9 @@ fn bench(cli: &Cli) -> io::Result<()> {
     }
     if cli.counts {
         return counts::run(cores);
+    }
+    if let Some(path) = &cli.json {
+        verdict::keep(path)?;
     }
     let Cli { rounds, alone, seconds, rate, .. } = *cli;
     let bench = Bench { cores, rounds, alone, peer, seconds, rate };

@@ -25,10 +25,14 @@ impl Threads {
         Ok(Self(threads))
     }
 
-    /// Use in between, but for the last of threads that ended.
-    pub(crate) fn since(&self, before: &Self) -> u64 {
+    /// Use of each thread in between, but for those that ended.
+    pub(crate) fn used_since(&self, before: &Self) -> Vec<u64> {
         let of = |(id, now): (_, &u64)| now.saturating_sub(before.0.get(id).copied().unwrap_or(0));
-        self.0.iter().map(of).sum()
+        self.0.iter().map(of).collect()
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> u64 {
+        self.used_since(before).into_iter().sum()
     }
 }
 

@@ -19,6 +19,8 @@ use super::measure::{Threads, peak_kib, reset_peak, rss_kib, sleeps};
 pub(crate) enum Core {
     Server,
     Load,
+    /// On both.
+    Each,
 }
 
 impl Core {
@@ -47,27 +49,28 @@ impl Cores {
     /// Finds the cores and moves this process, with the origin in it, to that of the load.
     pub(crate) fn take() -> io::Result<Self> {
         let (server, load) = Core::number()?;
-        pin(load)?;
+        pin(&[load])?;
         Ok(Self { server, load })
     }
 }
 
-fn pin(core: usize) -> io::Result<()> {
+fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(core);
+    cores.iter().for_each(|core| set.set(*core));
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 /// Turns this process into `program` on a core, bound to the life of the bench that started it, with as many
 /// descriptors as are allowed. Returns only if that fails.
-pub(crate) fn become_program(core: usize, parent: i32, program: &Path, args: &[OsString]) -> io::Result<()> {
+pub(crate) fn become_program(cores: &str, parent: i32, program: &Path, args: &[OsString]) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().is_none_or(|pid| pid.as_raw_nonzero().get() != parent) {
         return Err(io::Error::other("the bench ended before its child began"));
     }
     let limit = rustix::process::getrlimit(Resource::Nofile);
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-    pin(core)?;
+    let cores: Result<Vec<usize>, _> = cores.split(',').map(str::parse).collect();
+    pin(&cores.map_err(io::Error::other)?)?;
     Err(Command::new(program).args(args).exec())
 }
 
@@ -82,12 +85,13 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn spawn(cores: Cores, core: Core, program: &Path, args: &[String]) -> io::Result<Self> {
-        let core = match core {
-            Core::Server => cores.server,
-            Core::Load => cores.load,
+        let cores = match core {
+            Core::Server => cores.server.to_string(),
+            Core::Load => cores.load.to_string(),
+            Core::Each => format!("{},{}", cores.server, cores.load),
         };
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["run", &core.to_string(), &std::process::id().to_string()])
+            .args(["run", &cores, &std::process::id().to_string()])
             .arg(program)
             .args(args)
             .stdin(Stdio::piped())
@@ -123,6 +127,10 @@ impl Process {
         Ok(serde_json::from_str(&self.hear(verb)?)?)
     }
 
+    pub(crate) fn threads(&self) -> io::Result<Threads> {
+        Threads::of(self.child.id())
+    }
+
     /// CPU used since its start, in nanoseconds; never less than it was.
     pub(crate) fn cpu(&self) -> io::Result<u64> {
         let now = Threads::of(self.child.id())?;
@@ -149,7 +157,6 @@ impl Process {
         }
     }
 
-    /// Resident memory, in MiB.
     /// Wake-ups per second during this time.
     pub(crate) fn wake_ups(&self, during: Duration) -> io::Result<f64> {
         let before = sleeps(self.child.id())?;
@@ -157,6 +164,7 @@ impl Process {
         Ok(sleeps(self.child.id())?.saturating_sub(before) as f64 / during.as_secs_f64())
     }
 
+    /// Resident memory, in MiB.
     pub(crate) fn rss_mib(&self) -> io::Result<f64> {
         Ok(rss_kib(self.child.id())? as f64 / 1024.0)
     }

@@ -12,6 +12,17 @@ pub(crate) enum Transport {
     Sotw,
 }
 
+/// Frames that a client sends beside the ACK of an update, as recorded from real ones (`benches/README.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Client {
+    /// None.
+    Envoy,
+    /// A PING to estimate the bandwidth, unless one is under way, and with it a WINDOW_UPDATE of the connection.
+    GrpcGo,
+    /// As before, and a WINDOW_UPDATE of the stream.
+    CCore,
+}
+
 /// A type of resources. All have their name in field 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
@@ -38,6 +49,7 @@ impl Kind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) transport: Transport,
+    pub(crate) client: Client,
     /// Clients poll over REST-JSON instead, one type each.
     pub(crate) polls: bool,
     pub(crate) kinds: Vec<Kind>,
@@ -73,6 +85,8 @@ pub(crate) struct Load {
     pub(crate) certificates: Option<PathBuf>,
     /// Whatever else runs on the core of the load comes first.
     pub(crate) yields: bool,
+    /// The relay has both cores, and a worker on each.
+    pub(crate) on_both_cores: bool,
     /// The relay runs under callgrind, which writes this file.
     pub(crate) counted: Option<PathBuf>,
     /// Seconds without any progress after which the load client gives up.
@@ -87,6 +101,7 @@ impl Load {
         };
         Self {
             transport,
+            client: Client::Envoy,
             polls: false,
             kinds: vec![kind],
             clients,
@@ -106,6 +121,7 @@ impl Load {
             at_once: 1000,
             certificates: None,
             yields: false,
+            on_both_cores: false,
             counted: None,
             patience: 120,
         }

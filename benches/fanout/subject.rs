@@ -4,11 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use super::floor::Sizes;
+use super::h2;
 use super::measure::{median, monotonic_nanos};
 use super::origin::Origin;
 use super::process::{Cores, Process};
 use super::report::{Arrivals, Joined};
-use super::shape::Load;
+use super::shape::{Client, Load};
 use super::target::{Driver, Floor, Peer, Relay};
 
 /// About what a cluster or a small set of endpoints takes.
@@ -231,7 +233,9 @@ impl FloorSubject {
     /// could share a write as well, which makes any factor.
     pub(crate) fn start(cores: Cores, load: &Load, cost: &Cost) -> io::Result<Self> {
         let size = |bytes: f64| (bytes.round() as usize).max(1);
-        let floor = Floor::start(cores, load.readers(), size(cost.bytes), size(cost.sent))?;
+        let answer = if load.client == Client::Envoy { 0 } else { h2::PING_BYTES };
+        let sizes = Sizes { message: size(cost.bytes) - answer, ack: size(cost.sent), answer };
+        let floor = Floor::start(cores, load.readers(), sizes)?;
         Ok(Self { load: load.clone(), floor })
     }
 }

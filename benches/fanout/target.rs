@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::floor::Sizes;
 use super::origin::PARAMETER;
 use super::process::{Core, Cores, Process};
 use super::report::{Arrivals, Joined, Stormed, Tally};
@@ -58,16 +59,17 @@ impl Relay {
             Load { guarded: true, .. } => GUARD,
             _ => "",
         };
-        Self::serving(cores, origin, Self::HOLD, &tls, rest, load.counted.as_deref())
+        let core = if load.on_both_cores { Core::Each } else { Core::Server };
+        Self::serving((cores, core), origin, Self::HOLD, &tls, rest, load.counted.as_deref())
     }
 
     /// A relay of an origin, which holds polls for so long.
     pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
-        Self::serving(cores, origin, hold, "", "", None)
+        Self::serving((cores, Core::Server), origin, hold, "", "", None)
     }
 
     fn serving(
-        cores: Cores,
+        (cores, core): (Cores, Core),
         origin: SocketAddr,
         hold: Duration,
         tls: &str,
@@ -91,13 +93,13 @@ impl Relay {
         )?;
         let args = ["serve", "--log-level", "warn", "--config", &config.to_string_lossy()].map(str::to_owned);
         let process = match counted {
-            None => Process::spawn(cores, Core::Server, Path::new(DELTAFAN), &args)?,
+            None => Process::spawn(cores, core, Path::new(DELTAFAN), &args)?,
             Some(out) => {
                 let out = format!("--callgrind-out-file={}", out.display());
                 let options =
                     ["-q", "--tool=callgrind", "--collect-systime=yes", "--collect-bus=yes", &out, DELTAFAN];
                 let all: Vec<String> = options.into_iter().map(str::to_owned).chain(args).collect();
-                Process::spawn(cores, Core::Server, Path::new("valgrind"), &all)?
+                Process::spawn(cores, core, Path::new("valgrind"), &all)?
             }
         };
         let relay = Self { process, address, admin, _home: home };
@@ -196,8 +198,8 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    pub(crate) fn start(cores: Cores, clients: usize, message: usize, ack: usize) -> io::Result<Self> {
-        let sizes = [clients, message, ack].map(|number| number.to_string());
+    pub(crate) fn start(cores: Cores, clients: usize, sizes: Sizes) -> io::Result<Self> {
+        let sizes = [clients, sizes.message, sizes.ack, sizes.answer].map(|number| number.to_string());
         let mut args = vec!["floor".to_owned()];
         args.extend_from_slice(&sizes);
         let mut process = Process::role(cores, Core::Server, &args)?;

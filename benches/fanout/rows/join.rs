@@ -1,15 +1,19 @@
 //! Fleets that come all at once: new ones, and those that were there before.
 
 use std::io;
+use std::time::Duration;
+
+use serde_json::json;
 
 use super::Bench;
 use crate::measure::median;
+use crate::origin::Origin;
 use crate::process::Process;
 use crate::report::Joined;
-use crate::shape::Load;
-use crate::subject::{PeerSubject, RelaySubject, Subject as _};
-use crate::target::Driver;
-use crate::verdict::Goal;
+use crate::shape::{Kind, Load};
+use crate::subject::{PeerSubject, RESOURCE_BYTES, RelaySubject, Subject as _};
+use crate::target::{Driver, Relay};
+use crate::verdict::{Goal, figure};
 
 /// Time and bytes of the joins of one server.
 #[derive(Default)]
@@ -47,6 +51,7 @@ impl Joins {
             "{name:<44} {who:<6} {ms:>8.0} ms until all have all  {cpu_us:>8.1} us CPU (load {load_us:.1}) and \
              {bytes:.0} B per join"
         );
+        figure(who, json!({"ms": ms, "us": cpu_us}));
         (ms, cpu_us)
     }
 }
@@ -95,5 +100,36 @@ pub(super) fn storm(bench: &Bench, name: &str) -> io::Result<()> {
     let (ms, _) = joins.print(name, "relay", CLIENTS);
     Goal::new(5.0, 3.0).at_most("seconds until all are answered", ms / 1e3);
     Goal::new(0.0, 0.0).at_most("resources sent", resources as f64);
+    Ok(())
+}
+
+/// How old changes are when they come to clients that stay, while a fleet of streams leaves at once.
+pub(super) fn leave(bench: &Bench, name: &str) -> io::Result<()> {
+    const CHANGES_PER_SECOND: usize = 100;
+    const AROUND: Duration = Duration::from_secs(3);
+    let stay = Load::delta(100, 100);
+    // They ask for what does not change.
+    let fleet = Load { kinds: vec![Kind::Cds], streams_per_connection: 100, ..Load::delta(100_000, 1) };
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for _ in 0..bench.rounds {
+        let origin = Origin::start();
+        origin.fill(Kind::Eds, stay.resources, RESOURCE_BYTES);
+        origin.fill(Kind::Cds, fleet.resources, RESOURCE_BYTES);
+        let relay = Relay::start(bench.cores, origin.address, &stay)?;
+        let (mut driver, _) = Driver::start(bench.cores, relay.address, &stay)?;
+        let (leaving, _) = Driver::start(bench.cores, relay.address, &fleet)?;
+        origin.churn(Kind::Eds, CHANGES_PER_SECOND);
+        driver.tally()?;
+        std::thread::sleep(AROUND);
+        before.push(driver.tally()?.max_age as f64 / 1e6);
+        drop(leaving);
+        std::thread::sleep(AROUND);
+        after.push(driver.tally()?.max_age as f64 / 1e6);
+    }
+    let (before, after) = (median(before), median(after));
+    println!(
+        "{name}: 100 delta streams stay, {CHANGES_PER_SECOND} changes/s; the oldest change was {before:.1} ms old before"
+    );
+    Goal::new(50.0, 50.0).at_most("ms that the oldest change was old", after);
     Ok(())
 }

@@ -9,6 +9,7 @@ mod polls;
 mod sets;
 mod silent;
 mod tls;
+mod tree;
 mod update;
 
 use std::io;
@@ -18,8 +19,8 @@ pub(crate) use silent::growth_by_pushes;
 pub(crate) use update::flatness;
 
 use super::process::Cores;
-use super::shape::{Load, Transport};
-use super::verdict::Goal;
+use super::shape::{Client, Load, Transport};
+use super::verdict::{Goal, begin};
 use update::{Goals, update};
 
 /// Common parts of all rows.
@@ -47,6 +48,7 @@ pub(crate) fn run(bench: &Bench, only: &str) -> io::Result<()> {
     for (name, row) in rows.iter().filter(|(name, _)| if exact { *name == only } else { name.contains(only) })
     {
         found = true;
+        begin(name);
         row(bench, name).map_err(|error| io::Error::other(format!("{name}: {error}")))?;
     }
     if found { Ok(()) } else { Err(io::Error::other(format!("no row is named `{only}`; --list has them"))) }
@@ -65,14 +67,37 @@ fn rows() -> Vec<(&'static str, Run)> {
     };
     let none = Goals::default();
     let linear = |must, stretch| Goals { linear: Some(Goal::new(must, stretch)), ..none };
+    let real = |client, load| Load { client, ..load };
+    let floor = Some(Goal::new(1.5, 1.2));
+    let wildcard =
+        |client| updates(real(client, Load::delta(1000, 1000)), Goals { floor, ..linear(20.0, 30.0) });
     vec![
+        ("delta wildcard 100 x 100", updates(Load::delta(100, 100), none)),
         ("delta wildcard 1000 x 100", updates(Load::delta(1000, 100), none)),
+        ("delta wildcard 3000 x 100", updates(Load::delta(3000, 100), none)),
         (
             "delta wildcard 1000 x 1000",
             updates(
                 Load::delta(1000, 1000),
                 Goals { floor: Some(Goal::new(2.0, 1.3)), ..linear(20.0, 30.0) },
             ),
+        ),
+        ("grpc-go: delta wildcard 1000 x 1000", wildcard(Client::GrpcGo)),
+        ("c-core: delta wildcard 1000 x 1000", wildcard(Client::CCore)),
+        (
+            "grpc-go: delta named 5000 x 10 of 1000",
+            updates(real(Client::GrpcGo, Load::named(5000, 10, 1000)), Goals { floor, ..linear(5.0, 7.0) }),
+        ),
+        (
+            "grpc-go: sotw cds wildcard 1000 x 1000",
+            updates(
+                real(Client::GrpcGo, Load::wildcard(Transport::Sotw, 1000, 1000)),
+                Goals { floor, ..linear(12.0, 20.0) },
+            ),
+        ),
+        (
+            "grpc-go: delta wildcard 1000 x 5000",
+            updates(real(Client::GrpcGo, Load::delta(1000, 5000)), linear(50.0, 50.0)),
         ),
         ("delta wildcard 1000 x 10000", updates(Load::delta(1000, 10_000), none)),
         ("flat: 10000 resources against 100", Box::new(update::flat)),
@@ -93,19 +118,19 @@ fn rows() -> Vec<(&'static str, Run)> {
         ("rest poll 1000 x 1 name, of a delta stream", Box::new(polls::update)),
         ("memory of 5000 held polls", Box::new(polls::held)),
         (
-            "one change to 10000 connections",
-            updates(
-                Load::delta(10_000, 100),
-                Goals { last: Some(Goal::new(2.0, 1.3)), without_peer: true, ..none },
-            ),
+            "delta wildcard 10000 x 100",
+            updates(Load::delta(10_000, 100), Goals { last: Some(Goal::new(2.0, 1.3)), ..none }),
         ),
         ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
         ("10000 clients in 200 groups", Box::new(groups::groups)),
         ("guarded: delta wildcard 1000 x 1000", Box::new(update::guarded)),
         ("pages of operators beside 10000 clients", Box::new(operators::pages)),
+        ("a worker on each of two cores", Box::new(update::workers)),
         ("one change through 1, 2 and 3 relays", Box::new(update::chain)),
+        ("a million clients at a hundredth", Box::new(tree::tree)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),
+        ("100000 streams leave at once", Box::new(join::leave)),
         ("memory of an idle client, shared names", idle(0)),
         ("memory of an idle client, own names", idle(37)),
         ("memory of a subscription", Box::new(memory::subscription)),

@@ -113,7 +113,7 @@ pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
     let live = Load::delta(CLIENTS, 100);
     // They ask for what does not change, and leave the core to those who measure.
     let fleet = Load { kinds: vec![Kind::Cds], yields: true, at_once: 2000, ..Load::delta(FLEET, 1) };
-    let mut lines = Vec::new();
+    let (mut lines, mut oldest) = (Vec::new(), Vec::new());
     let pairs = [
         ("cleartext", live.clone(), fleet.clone()),
         ("tls", over(&certificates, live), over(&certificates, fleet)),
@@ -132,6 +132,9 @@ pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
             let (_fleet, joined) = Driver::start(bench.cores, relay.address, &fleet)?;
             let during = driver.tally()?;
             let ms = |nanos: u64| nanos as f64 / 1e6;
+            if live.certificates.is_some() {
+                oldest.push(ms(during.max_age));
+            }
             lines.push(format!(
                 "    {who:<9} p99 {:.2} -> {:.2} ms, p50 {:.2} -> {:.2}, at most {:.2} -> {:.2}; {} changes, all there after {:.2} s",
                 ms(before.p99_age),
@@ -147,5 +150,6 @@ pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
     }
     println!("{name}: {CLIENTS} delta streams, {CHANGES_PER_SECOND} changes/s");
     lines.iter().for_each(|line| println!("{line}"));
+    Goal::new(50.0, 50.0).at_most("ms that the oldest change was old", median(oldest));
     Ok(())
 }

@@ -3,12 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::Bench;
 use crate::measure::median;
 use crate::process::Cores;
-use crate::shape::Load;
+use crate::shape::{Client, Load};
 use crate::subject::{CHANGES, Comparison, Cost, FloorSubject, PeerSubject, RelaySubject, Subject};
-use crate::verdict::Goal;
+use crate::verdict::{Goal, figure};
 
 /// A second in which changes are gathered, and the window of the bench's guard.
 const TRIAL: Duration = Duration::from_millis(1100);
@@ -22,14 +24,13 @@ pub(super) struct Goals {
     pub(super) floor: Option<Goal>,
     /// When the last client had a change, as a multiple of the raw loop's.
     pub(super) last: Option<Goal>,
-    pub(super) without_peer: bool,
 }
 
 /// Measures the relay and, where they are there, its peer and the floor, in interleaved rounds.
 pub(super) fn update(bench: &Bench, name: &str, load: &Load, goals: Goals) -> io::Result<()> {
     let mut relay = RelaySubject::start(bench.cores, load)?;
-    let program = bench.peer.as_ref().filter(|_| !goals.without_peer);
-    let mut peer = program.map(|program| PeerSubject::start(bench.cores, program, load)).transpose()?;
+    let mut peer =
+        bench.peer.as_ref().map(|program| PeerSubject::start(bench.cores, program, load)).transpose()?;
     // The first round warms up, and tells how heavy the floor is to be.
     let warm = relay.round(0)?;
     let mut floor = (!bench.alone && load.streams_per_connection == 1)
@@ -50,6 +51,11 @@ pub(super) fn update(bench: &Bench, name: &str, load: &Load, goals: Goals) -> io
     let per_change = (relay.relay.encodes()? - encodes) as f64 / (bench.rounds * CHANGES) as f64;
     let cost = Cost::medians(&ours);
     print_cost(name, "relay", &cost);
+    compare(
+        "headroom of the load client",
+        cost.cpu_us / cost.load_us,
+        (load.client != Client::Envoy).then_some((Goal::new(2.0, 2.0), true)),
+    );
     println!("    joined in {:.0} ms, encodes per change {per_change:.1}", relay.joined.nanos as f64 / 1e6);
     if !theirs.is_empty() {
         let peer = Cost::medians(&theirs);
@@ -75,6 +81,10 @@ pub(super) fn update(bench: &Bench, name: &str, load: &Load, goals: Goals) -> io
 
 pub(super) fn print_cost(name: &str, who: &str, cost: &Cost) {
     let Cost { cpu_us, load_us, p50_ms, p99_ms, last_ms, rss_mib, bytes, .. } = cost;
+    figure(
+        who,
+        json!({"us": cpu_us, "load_us": load_us, "last_ms": last_ms, "rss_mib": rss_mib, "bytes": bytes}),
+    );
     println!(
         "{name:<44} {who:<6} {cpu_us:>8.2} us (load {load_us:.2})  {bytes:>8.0} B  \
          p50 {p50_ms:>7.2}  p99 {p99_ms:>7.2}  last {last_ms:>7.2} ms  rss {rss_mib:>6.1} MiB"
@@ -85,7 +95,10 @@ fn compare(what: &str, value: f64, goal: Option<(Goal, bool)>) {
     match goal {
         Some((goal, true)) => goal.at_least(what, value),
         Some((goal, false)) => goal.at_most(what, value),
-        None => println!("    {what}: {value:.2}"),
+        None => {
+            println!("    {what}: {value:.2}");
+            figure(what, value);
+        }
     }
 }
 
@@ -124,6 +137,24 @@ pub(super) fn guarded(bench: &Bench, name: &str) -> io::Result<()> {
     let guarded = Load { guarded: true, pause: Duration::ZERO, ..open.clone() };
     let Comparison { ratio, .. } = beside(bench, name, ("open", &open), ("guard", &guarded))?;
     Goal::new(1.15, 1.05).at_most("times the CPU without a guard", ratio);
+    Ok(())
+}
+
+/// Cost of a change with a worker on each core, and how the workers share it. The second core has the load client too.
+pub(super) fn workers(bench: &Bench, name: &str) -> io::Result<()> {
+    let one = Load::delta(10_000, 100);
+    let two = Load { on_both_cores: true, ..one.clone() };
+    let mut of_one = RelaySubject::start(bench.cores, &one)?;
+    let mut of_two = RelaySubject::start(bench.cores, &two)?;
+    let before = of_two.process().threads()?;
+    let Comparison { base, other, ratio } = Comparison::take(&mut of_one, &mut of_two, bench.rounds)?;
+    print_cost(name, "one", &base);
+    print_cost("", "two", &other);
+    Goal::new(1.05, 1.02).at_most("times the CPU of one worker", ratio);
+    let mut used = of_two.process().threads()?.used_since(&before);
+    used.sort_unstable_by(|one, other| other.cmp(one));
+    let share = used.get(1).map_or(0.0, |second| *second as f64 / used.iter().sum::<u64>() as f64);
+    Goal::new(0.3, 0.4).at_least("share of the second worker", share);
     Ok(())
 }
 
