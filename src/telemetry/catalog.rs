@@ -310,8 +310,8 @@ metrics! {
         TRACES: Counter "deltafan_traces_total" [
             label("result", &["complete", "overtaken", "timed_out", "stopped", "unsampled", "dropped"])],
             "changes of the control plane, by the end of their traces";
-        TRACE_SPANS: Counter "deltafan_trace_spans_total" [label("result", &["exported", "failed", "dropped"])],
-            "spans of traces, by their end";
+        TRACE_SPANS: Counter "deltafan_trace_spans_total" [label("result", &["exported", "failed"])],
+            "spans of traces, by the result of their export";
     }
 }
 

@@ -113,7 +113,7 @@ impl TraceThread {
         drop(self.sender.send(Event::Stop));
         drop(self.thread.join());
         if let Err(error) = self.provider.shutdown_with_timeout(LAST_EXPORT) {
-            tracing::debug!(%error, "the last traces may be lost");
+            tracing::warn!(%error, "the last traces may be lost");
         }
     }
 }
