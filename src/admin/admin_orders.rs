@@ -156,7 +156,7 @@ fn refresh(status: &RelayStatus, query: &Query<'_>) -> Document {
     let without = |key| LookError::without(key, "/refresh?type=eds&name=backend");
     let type_url = query.type_url()?.ok_or_else(|| without("type"))?;
     let name = Name::normal(query.get("name").ok_or_else(|| without("name"))?);
-    if matches!(status.origin, Origin::Directory { .. }) {
+    if matches!(status.groups.origin(), Origin::Directory { .. }) {
         let why = "resources come from a directory, which is read again whenever a file in it changes";
         return Err(LookError::Wrong(why.to_owned()));
     }

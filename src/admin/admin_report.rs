@@ -18,7 +18,7 @@ impl RelayStatus {
 
     /// State of the control planes and of the snapshot, with that of the `groups`.
     fn upstreams_with(&self, groups: impl Serialize, now: Instant) -> Json {
-        let state = self.origin.state();
+        let state = self.groups.origin().state();
         let servers = self.servers.iter().enumerate().map(|(at, uri)| {
             let in_use = state.as_ref().filter(|state| state.server == at);
             json!({
@@ -52,7 +52,7 @@ impl RelayStatus {
             "/server_info" => no_filters().and_then(|()| document(&server_info(self, view.now))),
             "/rollout" => no_filters().and_then(|()| view.rollouts()),
             "/upstreams" if query.is_empty() => {
-                let state = self.upstreams_with(json!({ "rules": view.rules() }), view.now);
+                let state = self.upstreams_with(json!({ "rules": self.groups.figures(view.now) }), view.now);
                 Ok(printable_json(format!("{state:#}\n")))
             }
             "/upstreams" => view
@@ -76,7 +76,7 @@ impl RelayStatus {
 
     /// Seconds for which resources may be out of date; `None` if the source is no control plane.
     pub(super) fn stale_seconds(&self) -> Option<f64> {
-        Some(self.origin.state()?.stale_for(Instant::now()).as_secs_f64())
+        Some(self.groups.origin().state()?.stale_for(Instant::now()).as_secs_f64())
     }
 
     /// Whether clients should be sent here; an error is the reason against it, for operators.
@@ -116,7 +116,7 @@ impl RelayStatus {
         }
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
-        self.origin.report(&self.groups.events());
+        self.groups.origin().report(&self.groups.events());
         self.view().report_clients();
         telemetry::report_process();
         self.report_groups();

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::descriptors::Descriptors;
 use crate::downstream::{Drain, OverloadManager, ResponseCache};
 use crate::fleet::{Fleet, rollouts_of, seconds};
-use crate::groups::{Groups, Origin, RuleFigures};
+use crate::groups::Groups;
 use crate::snapshot::Disk;
 use crate::telemetry::{self, LogLevel, LogThrottle};
 
@@ -36,7 +36,6 @@ pub struct RelayStatus {
     pub groups: Arc<Groups>,
     pub responses: Arc<ResponseCache>,
     pub descriptors: Descriptors,
-    pub origin: Origin,
     pub metrics: PrometheusHandle,
     pub is_ready: watch::Receiver<Ready>,
     pub drain: Arc<Drain>,
@@ -64,11 +63,10 @@ impl RelayStatus {
         if let Some(connections) = self.groups.connections() {
             telemetry::set(telemetry::UPSTREAM_CONNECTIONS, connections as f64);
         }
-        let mut refused = self.origin.state().map_or(0, |state| state.refusals.len());
-        for (name, figures) in self.groups.figures(Instant::now()) {
-            let RuleFigures { groups, clients, stale, unanswered, refused_types, .. } = figures;
-            telemetry::report_groups(&name, groups, clients, stale, unanswered);
-            refused += refused_types;
+        let mut refused = self.groups.origin().state().map_or(0, |state| state.refusals.len());
+        for of in self.groups.figures(Instant::now()) {
+            telemetry::report_groups(&of.rule, of.groups, of.clients, of.stale_seconds, of.unanswered);
+            refused += of.refused_types;
         }
         telemetry::set(telemetry::UPSTREAM_REFUSED, refused as f64);
     }

@@ -93,7 +93,7 @@ async fn wait(
         // Registered before the check, so that any later change wakes the poll.
         poll.wake_handle().register(cx.waker());
         loop {
-            let (now, upstream) = (Instant::now(), seat.group().upstream());
+            let (now, upstream) = (Instant::now(), seat.group().origin().upstream());
             // A closing connection waits for its open requests.
             let verdict = || {
                 if client.connection.is_closing() {

@@ -273,7 +273,7 @@ impl StreamBody {
         }
         let needs_turn =
             first_answer.needs_turn() && !self.is_late(now) && self.server.scheduler.is_contended();
-        let (session, upstream) = (&mut self.session, self.seat.group().upstream());
+        let (session, upstream) = (&mut self.session, self.seat.group().origin().upstream());
         let is_held_back = self.requests.body().is_held_back();
         let is_long = session.evaluation_cost(now) > MANY_NAMES;
         let next = || {

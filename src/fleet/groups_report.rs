@@ -7,33 +7,14 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::view::{
-    Document, LookError, NameRow, Page, Query, TypeName, View, document, in_seconds, row, text_of,
+    Document, LookError, NameRow, Page, Query, TypeName, View, document, in_seconds, row, seconds, text_of,
 };
 use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
-use crate::groups::{Groups, RuleFigures, ShownNode};
+use crate::groups::{Groups, ShownNode};
 use crate::node_group::GroupKey;
 use crate::resource::Name;
 use crate::upstream::{Refusal, UpstreamState};
 use crate::utc;
-
-row! {
-    struct RuleRow(name: &str, of: &RuleFigures) {
-        rule: String = name.to_owned(),
-        groups: usize = of.groups,
-        clients: usize = of.clients,
-        protocols: Json = json!({ "delta": of.delta, "sotw": of.sotw }),
-        not_connected: usize = of.not_connected,
-        /// Groups whose requests have never been answered.
-        never_answered: usize = of.never_answered,
-        unanswered_subscriptions: usize = of.unanswered_subscriptions,
-        /// Groups whose connections or streams keep ending.
-        unsteady: usize = of.unsteady,
-        refused: usize = of.refused,
-        newest_answer_seconds_ago: Option<f64> = in_seconds(of.newest_answer),
-        oldest_answer_seconds_ago: Option<f64> = in_seconds(of.oldest_answer),
-        stale_seconds: f64 = of.stale.as_secs_f64(),
-    }
-}
 
 row! {
     struct GroupRow(
@@ -46,7 +27,11 @@ row! {
         values: Vec<String> = key.values().map(str::to_owned).collect(),
         clients: usize = present,
         /// `None` until the node of a client is chosen.
-        node: Option<GroupNodeRow> = shown.map(|node| GroupNodeRow::new(&node, now)),
+        node: Option<Json> = shown.map(|node| json!({
+            "id": node.id,
+            "of_client": node.of_client_since.is_some(),
+            "shown_seconds": node.of_client_since.map(|since| seconds(since, now)),
+        })),
         server: Option<String> = servers.get(at.server).cloned(),
         connected: bool = at.connected,
         protocol: Option<&'static str> = at.protocol.map(|protocol| protocol.label()),
@@ -58,27 +43,6 @@ row! {
         unsteady: bool = at.is_unsteady(now),
         refused: Json = refusals(at, now),
         last_error: Option<String> = at.errors.get(&at.server).cloned(),
-    }
-}
-
-row! {
-    struct GroupNodeRow(node: &ShownNode, now: Instant)
-    where
-        since = node.of_client_since,
-    {
-        id: String = node.id.clone(),
-        /// Whether a client of the group has this node.
-        of_client: bool = since.is_some(),
-        shown_seconds: Option<f64> = in_seconds(since.map(|at| now.saturating_duration_since(at))),
-    }
-}
-
-row! {
-    struct RefusalRow(of: &Refusal, now: Instant) {
-        #[serde(flatten)]
-        kind: TypeName = TypeName::new(&of.type_url),
-        seconds: f64 = now.saturating_duration_since(of.since).as_secs_f64(),
-        error: String = of.fault.to_string(),
     }
 }
 
@@ -159,16 +123,18 @@ row! {
 
 /// Types with a refused update and nothing usable since.
 pub fn refusals(state: &UpstreamState, now: Instant) -> Json {
-    json!(state.refusals.iter().map(|refusal| RefusalRow::new(refusal, now)).collect::<Vec<_>>())
+    let refusal = |of: &Refusal| {
+        json!({
+            "type": of.type_url.kind().short(),
+            "type_url": of.type_url.as_str(),
+            "seconds": seconds(of.since, now),
+            "error": of.fault.to_string(),
+        })
+    };
+    state.refusals.iter().map(refusal).collect()
 }
 
 impl View<'_> {
-    /// Figures of the groups of each rule.
-    pub fn rules(&self) -> Json {
-        let figures = self.groups.figures(self.now);
-        json!(figures.iter().map(|(rule, figures)| RuleRow::new(rule, figures)).collect::<Vec<_>>())
-    }
-
     /// Figures by rule, and a page of matching groups by rule and key. `servers` are those of the configuration.
     ///
     /// # Errors
@@ -180,9 +146,9 @@ impl View<'_> {
         let mut made = self.groups.made();
         made.retain(|(key, ..)| group.matches(&key.to_string()));
         made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
-        page.figures = vec![("rules", self.rules()), ("matched", json!(made.len()))];
+        page.figures = vec![("rules", json!(self.groups.figures(self.now))), ("matched", json!(made.len()))];
         for (place, (key, group, clients)) in (1..).zip(&made) {
-            if let Some(state) = group.state() {
+            if let Some(state) = group.origin().state() {
                 let row = || GroupRow::new(key, *clients, &state, group.shown_node(), servers, self.now);
                 page.offer(place, row);
             }

@@ -90,6 +90,11 @@ impl Groups {
         self.rules.is_trivial()
     }
 
+    /// Source of the own group.
+    pub fn origin(&self) -> &Origin {
+        self.own.origin()
+    }
+
     /// Takes a place in the own group, where a stream is until its first request.
     pub fn own(&self) -> GroupSeat {
         GroupSeat { group: Arc::clone(&self.own), visit: None }
@@ -201,13 +206,13 @@ impl Groups {
         sum
     }
 
-    /// Figures of every rule by name, even without groups.
-    pub fn figures(&self, now: Instant) -> Vec<(Arc<str>, RuleFigures)> {
-        let mut all: Vec<_> =
-            self.rules.names().map(|name| (Arc::clone(name), RuleFigures::default())).collect();
+    /// Figures of every rule, even without groups.
+    pub fn figures(&self, now: Instant) -> Vec<RuleFigures> {
+        let none = |rule: &Arc<str>| RuleFigures { rule: rule.to_string(), ..RuleFigures::default() };
+        let mut all: Vec<_> = self.rules.names().map(none).collect();
         let table = self.table.lock();
         for (key, group, clients) in table.iter() {
-            let Some((_, figures)) = all.iter_mut().find(|(name, _)| **name == *key.rule()) else { continue };
+            let Some(figures) = all.iter_mut().find(|of| of.rule == *key.rule()) else { continue };
             figures.groups += 1;
             figures.clients += clients;
             group.count(figures, now);

@@ -1,11 +1,11 @@
-//! Source of the own group's resources: a control plane, or a directory.
+//! Source of a group's resources: a control plane, or a directory.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::running_group::Events;
+use crate::subscription::Upstream;
 use crate::telemetry;
 use crate::upstream::{DirectoryState, Readiness, Servers, UpstreamState, Verdict};
 
@@ -22,6 +22,29 @@ impl Origin {
         match self {
             Self::Server { state, .. } => Some(state.borrow().clone()),
             Self::Directory { .. } => None,
+        }
+    }
+
+    /// State as the group's sessions see it.
+    pub fn upstream(&self) -> Upstream {
+        match self {
+            Self::Server { state, .. } => {
+                let state = state.borrow();
+                match (state.connected, state.answered) {
+                    (false, _) => Upstream::Away,
+                    (true, _) if state.origin_is_cut_off => Upstream::Away,
+                    (true, false) => Upstream::Silent,
+                    (true, true) => Upstream::Answering,
+                }
+            }
+            Self::Directory { state } => {
+                let state = state.borrow();
+                match (state.read, state.failures.is_empty()) {
+                    (true, _) => Upstream::Answering,
+                    (false, false) => Upstream::Unread,
+                    (false, true) => Upstream::Away,
+                }
+            }
         }
     }
 
@@ -82,7 +105,7 @@ impl Origin {
     }
 
     /// Reports the source, with the events of all groups.
-    pub fn report(&self, events: &Events) {
+    pub fn report(&self, events: &[(&'static str, u64)]) {
         let now = Instant::now();
         match self {
             Self::Server { state, .. } => {

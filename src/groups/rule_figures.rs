@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use crate::cache::Protocol;
 use crate::upstream::UpstreamState;
 
@@ -9,17 +11,16 @@ use crate::upstream::UpstreamState;
 /// long.
 const UNANSWERED: Duration = Duration::from_secs(60);
 
-/// Figures of the groups of one rule, at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Figures of the groups of one rule at one moment, as in `/upstreams`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RuleFigures {
+    /// Name of the rule.
+    pub rule: String,
     /// Groups.
     pub groups: usize,
     /// Streams, Fetches and polls.
     pub clients: usize,
-    /// Groups on delta.
-    pub delta: usize,
-    /// Groups on state of the world.
-    pub sotw: usize,
+    pub protocols: ProtocolFigures,
     /// Groups without a connection.
     pub not_connected: usize,
     /// Groups that asked and never had an answer. They hold nothing.
@@ -33,21 +34,29 @@ pub struct RuleFigures {
     /// Groups whose last update of a type was rejected, without a usable one since.
     pub refused: usize,
     /// Types of these updates, over all groups.
+    #[serde(skip)]
     pub refused_types: usize,
-    /// Time since the newest last answer of a group.
-    pub newest_answer: Option<Duration>,
-    /// Time since the oldest last answer of a group.
-    pub oldest_answer: Option<Duration>,
+    /// Since the newest last answer of a group.
+    pub newest_answer_seconds_ago: Option<f64>,
+    /// Since the oldest last answer of a group.
+    pub oldest_answer_seconds_ago: Option<f64>,
     /// Longest time for which a group's resources may be outdated.
-    pub stale: Duration,
+    pub stale_seconds: f64,
+}
+
+/// Groups by the protocol in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProtocolFigures {
+    pub delta: usize,
+    pub sotw: usize,
 }
 
 impl RuleFigures {
     /// Adds a group with this state.
     pub(super) fn add(&mut self, state: &UpstreamState, now: Instant) {
         match state.protocol {
-            Some(Protocol::Delta) => self.delta += 1,
-            Some(Protocol::Sotw) => self.sotw += 1,
+            Some(Protocol::Delta) => self.protocols.delta += 1,
+            Some(Protocol::Sotw) => self.protocols.sotw += 1,
             None => self.not_connected += 1,
         }
         let awaited = state.first_answer_awaited_for(now);
@@ -57,11 +66,12 @@ impl RuleFigures {
         self.unsteady += usize::from(state.is_unsteady(now));
         self.refused += usize::from(!state.refusals.is_empty());
         self.refused_types += state.refusals.len();
-        if let Some(ago) = state.answered_ago(now) {
-            self.newest_answer = Some(self.newest_answer.map_or(ago, |newest| newest.min(ago)));
-            self.oldest_answer = self.oldest_answer.max(Some(ago));
+        if let Some(ago) = state.answered_ago(now).map(|ago| ago.as_secs_f64()) {
+            let (newest, oldest) = (&mut self.newest_answer_seconds_ago, &mut self.oldest_answer_seconds_ago);
+            *newest = Some(newest.map_or(ago, |newest| newest.min(ago)));
+            *oldest = Some(oldest.map_or(ago, |oldest| oldest.max(ago)));
         }
-        self.stale = self.stale.max(state.held_stale_for(now));
+        self.stale_seconds = self.stale_seconds.max(state.held_stale_for(now).as_secs_f64());
     }
 }
 
@@ -98,14 +108,13 @@ mod tests {
             figures
         };
         let expected = RuleFigures {
-            delta: 3,
-            sotw: 1,
+            protocols: ProtocolFigures { delta: 3, sotw: 1 },
             not_connected: 1,
             never_answered: 1,
             unanswered_subscriptions: 2,
-            newest_answer: Some(Duration::from_secs(10)),
-            oldest_answer: Some(Duration::from_secs(40)),
-            stale: Duration::from_secs(20),
+            newest_answer_seconds_ago: Some(10.0),
+            oldest_answer_seconds_ago: Some(40.0),
+            stale_seconds: 20.0,
             ..RuleFigures::default()
         };
         assert_eq!(at(50), expected);

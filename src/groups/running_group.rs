@@ -2,15 +2,15 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message as _;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::origin::Origin;
 use super::rule_figures::RuleFigures;
 use crate::cache::{self, Budget, Cache, RolloutSettings};
 use crate::limit::Limit;
@@ -18,10 +18,10 @@ use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::snapshot::{self, Disk, GroupId, LiveGroup, Loaded, Restore, node_digest};
-use crate::subscription::{Code, SessionError, Upstream};
+use crate::subscription::{Code, SessionError};
 use crate::upstream::{
-    ChangeSink, Client, Counters, DirectorySource, DirectoryState, Mux, NodeBudget, NodeBudgetError,
-    Representative, Servers, Settings, Stay, Tuner, Tuning, UpstreamState,
+    ChangeSink, Client, Counters, DirectorySource, Mux, NodeBudget, NodeBudgetError, Representative, Servers,
+    Settings, Stay, Tuner, Tuning,
 };
 
 /// Upstream event counters, under their metric names.
@@ -31,15 +31,15 @@ pub type Events = [(&'static str, u64); Counters::NAMES.len()];
 #[derive(Debug)]
 pub struct Group {
     cache: Arc<Cache>,
-    upstream: UpstreamView,
     tuner: Tuner,
-    /// Control plane client; `None` for a directory.
+    origin: Origin,
+    /// `None` for a directory.
     source: Option<Source>,
 }
 
+/// Client of the control plane.
 #[derive(Debug)]
 struct Source {
-    state: watch::Receiver<UpstreamState>,
     counters: Arc<Counters>,
     /// `id` of the relay's node for the group.
     node_id: Box<str>,
@@ -93,12 +93,10 @@ pub(super) fn visitor(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> R
 }
 
 impl Group {
-    /// Creates the own group of a directory, which fills the cache until `stop`.
-    pub fn of_directory(cache: Arc<Cache>, source: &DirectorySource, stop: CancellationToken) -> Arc<Self> {
-        let upstream = UpstreamView::default();
-        let publish = publish(source.state(), seen_in_directory, upstream.clone());
-        tokio::spawn(stop.run_until_cancelled_owned(publish));
-        Arc::new(Self { cache, upstream, tuner: source.tuner(), source: None })
+    /// Creates the own group of a directory, which fills the cache.
+    pub fn of_directory(cache: Arc<Cache>, source: &DirectorySource) -> Arc<Self> {
+        let origin = Origin::Directory { state: source.state() };
+        Arc::new(Self { cache, tuner: source.tuner(), origin, source: None })
     }
 
     /// Cache of the group.
@@ -106,9 +104,9 @@ impl Group {
         &self.cache
     }
 
-    /// State of the control plane, as the group's sessions see it.
-    pub fn upstream(&self) -> Upstream {
-        self.upstream.get()
+    /// Source of its resources.
+    pub const fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Notes a client. Returns the number under which it leaves.
@@ -145,8 +143,6 @@ impl Group {
         let Some(source) = &self.source else { return };
         let Some((mut client, failed)) = source.waiting.lock().take() else { return };
         let stop = source.stop.clone();
-        let publish = publish(client.state(), seen, self.upstream.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(publish));
         let saved = source.saved.clone().filter(|saved| !saved.is_loaded.load(Ordering::Acquire));
         let stopped = stop.clone();
         let run = async move {
@@ -160,9 +156,8 @@ impl Group {
 
     /// Group for the snapshot, once it has read its stored content or has an answer; `None` for a directory.
     pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
-        let source = self.source.as_ref()?;
-        let saved = source.saved.as_ref()?;
-        let state = source.state.borrow();
+        let saved = self.source.as_ref()?.saved.as_ref()?;
+        let state = self.origin.state()?;
         let current = state.current_ago(now);
         if current.is_none() && !saved.is_loaded.load(Ordering::Acquire) {
             return None;
@@ -191,35 +186,22 @@ impl Group {
         self.source.as_ref().map(|source| source.counters.all())
     }
 
-    /// State at the control plane; `None` for a directory.
-    pub fn state(&self) -> Option<UpstreamState> {
-        self.source.as_ref().map(|source| source.state.borrow().clone())
-    }
-
     /// Node shown to the control plane; `None` before a client lends one.
     pub fn shown_node(&self) -> Option<ShownNode> {
         self.source.as_ref()?.node()
     }
 
     pub(super) fn count(&self, figures: &mut RuleFigures, now: Instant) {
-        if let Some(source) = &self.source {
-            figures.add(&source.state.borrow(), now);
+        if let Some(state) = self.origin.state() {
+            figures.add(&state, now);
         }
     }
 
     /// Whether its content would be lost for now: its control plane is away, or has not answered on this
     /// connection.
     pub(super) fn is_irreplaceable(&self) -> bool {
-        let is_away = self.source.as_ref().is_some_and(|source| {
-            let state = source.state.borrow();
-            !state.answered || state.origin_is_cut_off
-        });
+        let is_away = self.origin.state().is_some_and(|state| !state.answered || state.origin_is_cut_off);
         is_away && self.cache.types().iter().any(|of| of.snapshot().holds_anything())
-    }
-
-    /// Whether relays downstream may trust the group's missing answers.
-    pub fn vouches(&self, now: Instant) -> bool {
-        self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)
     }
 }
 
@@ -266,19 +248,19 @@ pub struct Starter {
 }
 
 impl Starter {
-    /// Creates the own group, and runs it with restored content. Returns also its state.
-    pub fn own(&self, restore: Option<Restore>) -> (Arc<Group>, watch::Receiver<UpstreamState>) {
+    /// Creates the own group, and runs it with restored content.
+    pub fn own(&self, restore: Option<Restore>) -> Arc<Group> {
         let node = self.settings.node.clone();
         // Its content was read, or is tried again by the client.
         let saved = self.saved(GroupId::own(), node_digest(&node), true);
-        let (group, state) = self.make(node, saved, None, |mut client| {
+        let group = self.make(node, saved, None, |mut client| {
             if let Some(restore) = restore {
                 restore(&mut client);
             }
             client
         });
         group.begin();
-        (group, state)
+        group
     }
 
     /// Creates a group, idle until it [begins](Group::begin).
@@ -296,7 +278,7 @@ impl Starter {
         let saved = self.saved(GroupId::of(key), digest, false);
         tracing::debug!(group = %key, "making a node group");
         let of_group = |client: Client| client.of_group(key.rule().into(), representative.clone());
-        self.make(node, saved, representative.clone(), of_group).0
+        self.make(node, saved, representative.clone(), of_group)
     }
 
     fn saved(&self, id: GroupId, node: u128, is_loaded: bool) -> Option<Saved> {
@@ -310,7 +292,7 @@ impl Starter {
         saved: Option<Saved>,
         representative: Option<Arc<Representative>>,
         prepare: impl FnOnce(Client) -> Client,
-    ) -> (Arc<Group>, watch::Receiver<UpstreamState>) {
+    ) -> Arc<Group> {
         let (tuning, limits) = *self.tuned.lock();
         let (cache, writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
         let node_id = node.id.as_str().into();
@@ -318,9 +300,9 @@ impl Starter {
         mux.tune(tuning);
         let client = prepare(Client::on(mux, Arc::clone(&self.servers)));
         let client = client.handing_changes_to(self.changes.clone());
-        let (state, tuner) = (client.state(), client.tuner());
+        let tuner = client.tuner();
+        let origin = Origin::Server { state: client.state(), servers: Arc::clone(&self.servers) };
         let source = Source {
-            state: state.clone(),
             counters: Arc::clone(client.counters()),
             node_id,
             representative,
@@ -328,7 +310,7 @@ impl Starter {
             waiting: Mutex::new(Some((client, self.failed.clone()))),
             saved,
         };
-        (Arc::new(Group { cache, upstream: UpstreamView::default(), tuner, source: Some(source) }), state)
+        Arc::new(Group { cache, tuner, origin, source: Some(source) })
     }
 
     pub(super) fn tune(&self, tuning: Tuning, limits: cache::Limits) {
@@ -337,15 +319,6 @@ impl Starter {
 
     pub(super) fn connections(&self) -> usize {
         self.servers.connections()
-    }
-}
-
-async fn publish<S>(mut state: watch::Receiver<S>, seen: impl Fn(&S) -> Upstream, view: UpstreamView) {
-    loop {
-        view.set(seen(&state.borrow_and_update()));
-        if state.changed().await.is_err() {
-            return;
-        }
     }
 }
 
@@ -364,39 +337,4 @@ pub fn spawn_essential(
             tracing::error!(?ended, "the upstream task exited unexpectedly");
         }
     });
-}
-
-/// State of the control plane, as one group's sessions see it.
-#[derive(Clone, Debug, Default)]
-struct UpstreamView(Arc<AtomicU8>);
-
-impl UpstreamView {
-    fn set(&self, upstream: Upstream) {
-        self.0.store(upstream as u8, Ordering::Release);
-    }
-
-    fn get(&self) -> Upstream {
-        let known = [Upstream::Unread, Upstream::Silent, Upstream::Answering];
-        let stored = self.0.load(Ordering::Acquire);
-        known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
-    }
-}
-
-/// State of a directory, as sessions see it.
-fn seen_in_directory(state: &DirectoryState) -> Upstream {
-    match (state.read, state.failures.is_empty()) {
-        (true, _) => Upstream::Answering,
-        (false, false) => Upstream::Unread,
-        (false, true) => Upstream::Away,
-    }
-}
-
-/// State of a control plane, as sessions see it.
-const fn seen(state: &UpstreamState) -> Upstream {
-    match (state.connected, state.answered) {
-        (false, _) => Upstream::Away,
-        (true, _) if state.origin_is_cut_off => Upstream::Away,
-        (true, false) => Upstream::Silent,
-        (true, true) => Upstream::Answering,
-    }
 }

@@ -9,70 +9,68 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Ready, RelayStatus};
+use crate::config::Config;
 use crate::downstream::{Connections, ServerState};
-use crate::groups::{Groups, Origin};
+use crate::groups::Groups;
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::telemetry;
-use crate::upstream::{Readiness, Verdict, sleep_until};
-
-/// Publishes the source's state to relays downstream.
-///
-/// If the relay's own node asks for nothing, any other group may vouch: with `groups.default: refuse` only
-/// these exist.
-pub(super) async fn publish_upstream(mut origin: Origin, groups: Arc<Groups>, health: HealthReporter) {
-    let mut answers = false;
-    loop {
-        let now = Instant::now();
-        let (mut is_answered, mut look_at) = origin.vouches(now);
-        if !groups.is_trivial() && origin.is_idle() {
-            is_answered |= groups.all().iter().any(|group| group.vouches(now));
-            look_at = Some(now + GROUPS_LOOK);
-        }
-        if std::mem::replace(&mut answers, is_answered) != answers {
-            health.set_service_status(UPSTREAM_SERVICE, serving_status(answers)).await;
-        }
-        tokio::select! {
-            () = sleep_until(look_at) => {}
-            changed = origin.changed() => if changed.is_err() {
-                return;
-            },
-        }
-    }
-}
+use crate::upstream::{Readiness, sleep_until};
 
 /// Time between two looks at other groups.
 const GROUPS_LOOK: Duration = Duration::from_secs(1);
 
-const fn serving_status(serves: bool) -> ServingStatus {
-    if serves { ServingStatus::Serving } else { ServingStatus::NotServing }
+/// Publishes from now on whether clients should come here.
+pub(super) fn spawn_health(
+    config: &Config,
+    groups: &Arc<Groups>,
+    health: HealthReporter,
+    draining: &CancellationToken,
+) -> watch::Receiver<Ready> {
+    let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone())
+        .with_restored(config.snapshot.ready);
+    let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
+    let (groups, draining) = (Arc::clone(groups), draining.clone());
+    tokio::spawn(publish_health(groups, readiness, ready, health, draining));
+    is_ready
 }
 
-/// Publishes whether clients should come here. A drain ends with NOT_SERVING.
-pub(super) async fn publish_readiness(
-    mut origin: Origin,
+/// Publishes readiness, and for relays downstream whether the source answers. A drain ends with NOT_SERVING.
+async fn publish_health(
+    groups: Arc<Groups>,
     mut readiness: Readiness,
     ready: watch::Sender<Ready>,
     health: HealthReporter,
     draining: CancellationToken,
 ) {
-    let publish_readiness = async {
-        let mut serving = false;
-        loop {
-            let Verdict { ready: verdict, look_at } = origin.verdict(&mut readiness);
-            if std::mem::replace(&mut serving, verdict.is_ok()) != serving {
-                health.set_service_status("", serving_status(serving)).await;
-            }
-            drop(ready.send_replace(verdict));
-            tokio::select! {
-                () = sleep_until(look_at) => {}
-                changed = origin.changed() => if changed.is_err() {
-                    return std::future::pending::<()>().await;
-                },
+    let (mut origin, mut answered, mut served) = (groups.origin().clone(), false, false);
+    loop {
+        let now = Instant::now();
+        let (mut answers, mut look_at) = origin.vouches(now);
+        // With `groups.default: refuse` the relay's own node asks for nothing.
+        if !groups.is_trivial() && origin.is_idle() {
+            answers |= groups.all().iter().any(|group| group.origin().vouches(now).0);
+            look_at = Some(now + GROUPS_LOOK);
+        }
+        let verdict = origin.verdict(&mut readiness);
+        look_at = look_at.into_iter().chain(verdict.look_at).min();
+        let is_draining = draining.is_cancelled();
+        let serves = verdict.ready.is_ok() && !is_draining;
+        drop(ready.send_replace(verdict.ready));
+        for (service, before, now) in [(UPSTREAM_SERVICE, &mut answered, answers), ("", &mut served, serves)]
+        {
+            if std::mem::replace(before, now) != now {
+                let status = if now { ServingStatus::Serving } else { ServingStatus::NotServing };
+                health.set_service_status(service, status).await;
             }
         }
-    };
-    draining.run_until_cancelled(publish_readiness).await;
-    health.set_service_status("", ServingStatus::NotServing).await;
+        tokio::select! {
+            () = sleep_until(look_at) => {}
+            () = draining.cancelled(), if !is_draining => {}
+            changed = origin.changed() => if changed.is_err() {
+                return;
+            },
+        }
+    }
 }
 
 async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, status: Arc<RelayStatus>) {

@@ -19,32 +19,29 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 
-use self::background_tasks::{publish_readiness, publish_upstream, spawn_upkeep};
+use self::background_tasks::{spawn_health, spawn_upkeep};
 pub use self::config_settings::rollout_settings;
 use self::config_settings::{cache_limits, policy, tuning};
 pub use self::config_settings::{given, group_rules, own_node};
 use self::named_files::tls_of;
 pub use self::named_files::{check_tls, load_descriptors};
-use crate::admin::{Admin, LoadedConfig, Ready, RelayStatus};
+use crate::admin::{Admin, LoadedConfig, RelayStatus};
 use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{
     Admission, Connections, Drain, FairScheduler, HealthService, Listener, OverloadManager, PollState,
     RequestMemory, ResponseCache, ServerState, Unsent,
 };
-use crate::groups::{Groups, Origin};
+use crate::groups::Groups;
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::snapshot::WriterThread;
 use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::tls::reload::Reloader;
 use crate::traces::{TraceThread, Traces};
-use crate::upstream::Readiness;
 
 #[cfg(test)]
 mod tests;
@@ -94,12 +91,12 @@ impl Relay {
         let changes = traces.as_ref().map(|traces| traces.sink().clone());
         let failed = CancellationToken::new();
         let ends = (everything.clone(), failed.clone());
-        let (origin, groups) = origin::start(config, &reloader, (disk.as_ref(), saved), changes, ends)?;
+        let groups = origin::start(config, &reloader, (disk.as_ref(), saved), changes, ends)?;
 
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
-        let is_ready = publish_health(config, &origin, &groups, health, (&everything, &draining));
+        let is_ready = spawn_health(config, &groups, health, &draining);
 
         telemetry::set(telemetry::CONNECTION_LIMIT, config.downstream.limits.max_connections as f64);
         let overload =
@@ -130,7 +127,6 @@ impl Relay {
             groups,
             responses,
             descriptors,
-            origin,
             metrics,
             is_ready,
             drain: Arc::new(Drain {
@@ -282,23 +278,6 @@ async fn bind_admin(config: &Config) -> anyhow::Result<Admin> {
         );
     }
     Ok(admin)
-}
-
-/// Publishes the state of the control plane, and readiness, from now on.
-fn publish_health(
-    config: &Config,
-    origin: &Origin,
-    groups: &Arc<Groups>,
-    health: HealthReporter,
-    (everything, draining): (&CancellationToken, &CancellationToken),
-) -> watch::Receiver<Ready> {
-    let publish = publish_upstream(origin.clone(), Arc::clone(groups), health.clone());
-    tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
-    let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone())
-        .with_restored(config.snapshot.ready);
-    let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
-    tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
-    is_ready
 }
 
 fn server_state(

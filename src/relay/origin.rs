@@ -11,35 +11,10 @@ use super::named_files::{tls_upstream, upstream_tls_key};
 use crate::cache::{Budget, Cache};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
-use crate::groups::{Group, Groups, Origin, Starter, spawn_essential};
+use crate::groups::{Group, Groups, Starter, spawn_essential};
 use crate::snapshot::{Disk, Restore};
 use crate::tls::reload::Reloader;
-use crate::upstream::{
-    Backoff, ChangeSink, DirectorySource, NodeBudget, Options, Servers, Settings, Transport,
-};
-
-/// Settings of the connections to a server. `key` names its `tls` section.
-fn options_of(
-    server: &config::Server,
-    config: &Config,
-    transport: &Transport,
-    reloader: &Reloader,
-    key: &str,
-) -> anyhow::Result<Options> {
-    let from = &config.upstream;
-    Ok(Options {
-        backoff: Backoff::new(from.backoff.initial, from.backoff.max),
-        max_message: from.max_response_bytes,
-        protocol: server.protocol,
-        identity: config_settings::identity(config),
-        liveness: config_settings::liveness(&from.keepalive),
-        tls: match tls_upstream(server)? {
-            Some(files) => Some(reloader.add(key, files.paths(), move |read| files.load(read))?),
-            None => None,
-        },
-        ..Options::new(transport.endpoint(&server.uri.to_string())?)
-    })
-}
+use crate::upstream::{Backoff, ChangeSink, DirectorySource, NodeBudget, Options, Servers, Settings};
 
 /// Connections to the control planes.
 fn connections(config: &Config, servers: &[config::Server], reloader: &Reloader) -> anyhow::Result<Servers> {
@@ -49,7 +24,18 @@ fn connections(config: &Config, servers: &[config::Server], reloader: &Reloader)
     let mut options = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let key = upstream_tls_key(at, is_choice);
-        options.push(options_of(server, config, &transport, reloader, &key)?);
+        options.push(Options {
+            backoff: Backoff::new(from.backoff.initial, from.backoff.max),
+            max_message: from.max_response_bytes,
+            protocol: server.protocol,
+            identity: config_settings::identity(config),
+            liveness: config_settings::liveness(&from.keepalive),
+            tls: match tls_upstream(server)? {
+                Some(files) => Some(reloader.add(&key, files.paths(), move |read| files.load(read))?),
+                None => None,
+            },
+            ..Options::new(transport.endpoint(&server.uri.to_string())?)
+        });
     }
     let first = options.remove(0);
     Ok(Servers::new(first, options, config_settings::failover(&from.failover)))
@@ -62,16 +48,16 @@ pub(super) fn start(
     (disk, saved): (Option<&Arc<Disk>>, Option<Restore>),
     changes: Option<ChangeSink>,
     (stop, failed): (CancellationToken, CancellationToken),
-) -> anyhow::Result<(Origin, Arc<Groups>)> {
+) -> anyhow::Result<Arc<Groups>> {
     let limits = cache_limits(config);
     let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
     let rollout = rollout_settings(config)?;
-    let (own, origin, starter) = match &config.upstream.source {
+    let (own, starter) = match &config.upstream.source {
         Source::Servers(servers) => {
             let servers = Arc::new(connections(config, servers, reloader)?);
             let starter = Starter {
                 settings: Settings { first_server: servers.first(), ..config_settings::upstream(config) },
-                servers: Arc::clone(&servers),
+                servers,
                 budget,
                 nodes: Arc::new(NodeBudget::new(config.groups.max)),
                 tuned: Mutex::new((tuning(config), limits)),
@@ -81,8 +67,7 @@ pub(super) fn start(
                 stop: stop.clone(),
                 failed,
             };
-            let (own, state) = starter.own(saved);
-            (own, Origin::Server { state, servers }, Some(starter))
+            (starter.own(saved), Some(starter))
         }
         Source::Directory(path) => {
             let directory = Directory::open(path)
@@ -91,10 +76,9 @@ pub(super) fn start(
             writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
             writer.set_identity(&config_settings::identity(config));
             let source = DirectorySource::new(writer);
-            let state = source.state();
-            let own = Group::of_directory(cache, &source, stop.clone());
+            let own = Group::of_directory(cache, &source);
             spawn_essential(source.run(directory, stop.clone()), stop.clone(), failed);
-            (own, Origin::Directory { state }, None)
+            (own, None)
         }
     };
     let (max, linger) = (config.groups.max, config.upstream.unsubscribe_linger);
@@ -102,5 +86,5 @@ pub(super) fn start(
     let releases = Arc::clone(&groups);
     let release = async move { releases.release_unused().await };
     tokio::spawn(stop.run_until_cancelled_owned(release));
-    Ok((origin, groups))
+    Ok(groups)
 }

@@ -200,10 +200,10 @@ pub fn report_laggards(kind: &'static str, lag: u64, unanswered: Duration) {
     gauge!(MAX_UNANSWERED, "type" => kind).set(unanswered.as_secs_f64());
 }
 
-pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration, unanswered: usize) {
+pub fn report_groups(rule: &str, groups: usize, clients: usize, stale_seconds: f64, unanswered: usize) {
     gauge!(GROUPS, "group" => rule.to_owned()).set(groups as f64);
     gauge!(GROUP_CLIENTS, "group" => rule.to_owned()).set(clients as f64);
-    gauge!(GROUP_STALE, "group" => rule.to_owned()).set(stale.as_secs_f64());
+    gauge!(GROUP_STALE, "group" => rule.to_owned()).set(stale_seconds);
     gauge!(GROUPS_UNANSWERED, "group" => rule.to_owned()).set(unanswered as f64);
 }
 
