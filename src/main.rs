@@ -35,8 +35,7 @@ fn main() -> ExitCode {
     let result = match cli::parse(VERSION) {
         Command::Serve { config, log_format, log_level } => serve(&config, log_format, &log_level),
         Command::Check { config, node, no_files } => {
-            let load = if no_files { reload::load_without_files } else { reload::load };
-            match load(&config.config, unknown_keys(&config)) {
+            match reload::load(&config.config, unknown_keys(&config), !no_files) {
                 Ok((config, ignored)) => {
                     let ignored = ignored.map(|keys| keys.to_string()).unwrap_or_default();
                     ignored.lines().for_each(|line| complain(format_args!("ignored: {line}")));
@@ -82,21 +81,19 @@ fn bad_config(error: ConfigLoadError) -> ExitCode {
 }
 
 fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, WrittenLog) {
-    let filter = LogLevel::filter_lossy(level);
+    let (filter, level) = LogLevel::new(level);
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
     let (lines, thread) = telemetry::write_log_to(std::io::stderr());
     // Colours are for terminals; in a file they are noise. NO_COLOR is heeded there too.
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    let (filter, handle) = tracing_subscriber::reload::Layer::new(filter);
     let log = tracing_subscriber::fmt::layer().with_writer(move || Lines(lines.clone()));
     let log = match format {
         LogFormat::Text => log.with_ansi(colours).boxed(),
         LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(filter).with(log).init();
-    let level = LogLevel::new(level, move |filter| handle.reload(filter).is_ok());
     (level, WrittenLog(Some(thread)))
 }
 
@@ -148,10 +145,9 @@ async fn run(
     log_level: LogLevel,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    let relay = Relay::start(config, telemetry::install()?).await?;
-    relay.set_log_level(log_level);
-    let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
+    let relay = Relay::start(config, telemetry::install()?, Some(log_level)).await?;
+    let listeners = relay.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address, "serving");
     if config.authorization.default == DefaultAccess::Allow {
         let rules = config.authorization.rules.len();
         tracing::info!(

@@ -39,7 +39,8 @@ impl ConfigLoadError {
     }
 }
 
-/// Reads a configuration and the files that it names, and checks all that can be checked before a start.
+/// Reads a configuration, and checks all that can be checked before a start: also the files that it names, or
+/// without `reads_files` the configuration alone.
 ///
 /// # Errors
 ///
@@ -47,20 +48,14 @@ impl ConfigLoadError {
 pub fn load(
     path: &Path,
     unknown_keys: UnknownKeys,
+    reads_files: bool,
 ) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
-    parse(&Config::read(path)?, path, unknown_keys)
-}
-
-/// Reads a configuration, and checks all that needs none of its files.
-///
-/// # Errors
-///
-/// [`ConfigLoadError`] with every problem of the configuration.
-pub fn load_without_files(
-    path: &Path,
-    unknown_keys: UnknownKeys,
-) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
-    Ok(Config::parse_file(&Config::read(path)?, path, unknown_keys)?)
+    let text = Config::read(path)?;
+    if reads_files {
+        parse(&text, path, unknown_keys)
+    } else {
+        Ok(Config::parse_file(&text, path, unknown_keys)?)
+    }
 }
 
 fn parse(

@@ -145,7 +145,7 @@ fn disconnect(status: &RelayStatus, id: &str) -> Document {
 fn log(status: &RelayStatus, level: Option<&str>) -> Document {
     let without = || LookError::Wrong("`level` is missing: /log?level=debug".to_owned());
     let fixed = || LookError::Failed("the log of this process has no level that can be changed".to_owned());
-    let (level, log) = (level.ok_or_else(without)?, status.log_level.get().ok_or_else(fixed)?);
+    let (level, log) = (level.ok_or_else(without)?, status.log_level.as_ref().ok_or_else(fixed)?);
     let before = log.set(level).map_err(LookError::Wrong)?;
     tracing::info!(before, now = level, "the log level was changed, as an operator ordered");
     document(&json!({ "before": before, "now": level }))

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -52,8 +51,8 @@ pub struct RelayStatus {
     pub node: Json,
     /// `None` before the file is watched.
     pub loaded: Mutex<Option<LoadedConfig>>,
-    /// Unset for a foreign log.
-    pub log_level: OnceLock<LogLevel>,
+    /// `None` for a foreign log.
+    pub log_level: Option<LogLevel>,
     /// Limits log lines about refresh orders, which scripts may repeat endlessly.
     pub refreshes: LogThrottle,
 }

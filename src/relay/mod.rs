@@ -11,8 +11,8 @@ mod relay_snapshot;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -49,8 +49,9 @@ mod tests;
 /// Running relay.
 #[derive(Debug)]
 pub struct Relay {
-    addresses: Vec<ListenAddress>,
-    admin_address: SocketAddr,
+    /// For clients, with actual ports.
+    pub addresses: Vec<ListenAddress>,
+    pub admin_address: SocketAddr,
     /// Of certificates.
     pub reloader: Reloader,
     status: Arc<RelayStatus>,
@@ -64,12 +65,16 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Binds all addresses, then starts.
+    /// Binds all addresses, then starts. Operators can change `log_level`.
     ///
     /// # Errors
     ///
     /// Fault of the configuration or the machine: an unusable file, an address that cannot be bound.
-    pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+    pub async fn start(
+        config: &Config,
+        metrics: PrometheusHandle,
+        log_level: Option<LogLevel>,
+    ) -> anyhow::Result<Self> {
         if matches!(config.upstream.source, Source::Directory(_)) && !group_rules(config).is_trivial() {
             anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
         }
@@ -141,7 +146,7 @@ impl Relay {
             started: Instant::now(),
             node: config_settings::shown_node(config),
             loaded: Mutex::default(),
-            log_level: OnceLock::new(),
+            log_level,
             refreshes: LogThrottle::burst(),
         });
         let admin_address = admin.address;
@@ -159,16 +164,6 @@ impl Relay {
             failed,
             _stop: everything.drop_guard(),
         })
-    }
-
-    /// Returns the addresses for clients, with actual ports.
-    pub fn addresses(&self) -> &[ListenAddress] {
-        &self.addresses
-    }
-
-    /// Returns the admin address.
-    pub const fn admin_address(&self) -> SocketAddr {
-        self.admin_address
     }
 
     /// Returns the longest time of a drain.
@@ -220,12 +215,6 @@ impl Relay {
         if let Some(loaded) = &mut *self.status.loaded.lock() {
             loaded.is_refused = true;
         }
-    }
-
-    /// Lets operators change the log level.
-    pub fn set_log_level(&self, level: LogLevel) {
-        // There is one log.
-        drop(self.status.log_level.set(level));
     }
 
     /// Stops listening. Returns when no listener is left: only then are Unix sockets' files removed.

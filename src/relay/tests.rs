@@ -23,11 +23,11 @@ async fn relay(folder: &Path) -> Relay {
          admin: {{address: \"127.0.0.1:0\"}}\n"
     );
     let metrics = PrometheusBuilder::new().build_recorder().handle();
-    Relay::start(&Config::parse(&config, "test").unwrap(), metrics).await.unwrap()
+    Relay::start(&Config::parse(&config, "test").unwrap(), metrics, None).await.unwrap()
 }
 
 async fn connect_to(relay: &Relay) -> Channel {
-    connect(&format!("http://{}", relay.addresses()[0])).await
+    connect(&format!("http://{}", relay.addresses[0])).await
 }
 
 /// Asks for all clusters, and waits until the first one is there.

@@ -8,15 +8,14 @@
 //! the operator's terminal. Writers of events escape those below U+0020; ESC may be there for colours.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::terminal;
 
@@ -32,7 +31,7 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 /// Dropping the guard writes waiting lines, for a second at most.
 pub fn write_log_to(out: impl Write + Send + 'static) -> (NonBlocking, WorkerGuard) {
     let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING).lossy(true);
-    let (lines, thread) = builder.thread_name("log").finish(Output { out, is_cut: false });
+    let (lines, thread) = builder.thread_name("log").finish(Output(out));
     drop(CROWDED_OUT.set(lines.error_counter()));
     (lines, thread)
 }
@@ -55,42 +54,18 @@ pub fn report_lost_lines() {
     }
 }
 
-struct Output<W> {
-    out: W,
-    /// Whether the last line was cut off, as by a full disk.
-    is_cut: bool,
-}
-
-impl<W: Write> Output<W> {
-    fn try_write(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.is_cut {
-            self.out.write_all(b"\n")?;
-            self.is_cut = false;
-        }
-        let mut rest = line;
-        while !rest.is_empty() {
-            match self.out.write(rest) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            self.is_cut = !rest.is_empty();
-        }
-        Ok(())
-    }
-}
+struct Output<W>(W);
 
 impl<W: Write> Write for Output<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.try_write(line).is_err() {
+        if self.0.write_all(line).is_err() {
             UNWRITTEN.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        drop(self.out.flush());
+        drop(self.0.flush());
         Ok(())
     }
 }
@@ -160,27 +135,19 @@ impl<W: Write> Write for Lines<W> {
 
 const LONGEST: usize = 1 << 10;
 
+#[derive(Debug)]
 pub struct LogLevel {
     /// In force, as it was written.
     level: Mutex<String>,
-    put: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>,
-}
-
-impl fmt::Debug for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LogLevel").field(&self.level).finish()
-    }
+    handle: reload::Handle<EnvFilter, Registry>,
 }
 
 impl LogLevel {
-    /// Starts with a level in force. `put` installs another filter and returns whether it could.
-    pub fn new(level: &str, put: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) -> Self {
-        Self { level: Mutex::new(level.to_owned()), put: Box::new(put) }
-    }
-
-    /// Filter of a level. Ignores an unreadable one.
-    pub fn filter_lossy(level: &str) -> EnvFilter {
-        EnvFilter::builder().parse_lossy(with_quiet(level))
+    /// Returns a filter with this level, and what changes it. Ignores an unreadable level.
+    pub fn new(level: &str) -> (reload::Layer<EnvFilter, Registry>, Self) {
+        let filter = EnvFilter::builder().parse_lossy(with_quiet(level));
+        let (filter, handle) = reload::Layer::new(filter);
+        (filter, Self { level: Mutex::new(level.to_owned()), handle })
     }
 
     /// Changes the level, and returns the old one.
@@ -205,9 +172,7 @@ impl LogLevel {
         let filter = EnvFilter::builder().with_regex(false).parse(with_quiet(level));
         let filter = filter.map_err(|error| format!("`level` cannot be read: {error}; {allowed}"))?;
         let mut current = self.level.lock();
-        if !(self.put)(filter) {
-            return Err("the log is gone".to_owned());
-        }
+        self.handle.reload(filter).map_err(|error| error.to_string())?;
         Ok(std::mem::replace(&mut *current, level.to_owned()))
     }
 }
@@ -220,39 +185,6 @@ fn with_quiet(level: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Disk with room for so many bytes.
-    struct Disk {
-        written: Vec<u8>,
-        room: usize,
-    }
-
-    impl Write for Disk {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let taken = bytes.len().min(self.room);
-            if taken == 0 {
-                return Err(ErrorKind::StorageFull.into());
-            }
-            self.room -= taken;
-            self.written.extend_from_slice(&bytes[..taken]);
-            Ok(taken)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_line_after_one_that_was_cut_is_a_line() {
-        let mut output = Output { out: Disk { written: Vec::new(), room: 7 }, is_cut: false };
-        for line in ["one\n", "two, cut\n", "lost\n"] {
-            assert_eq!(output.write(line.as_bytes()).unwrap(), line.len());
-        }
-        output.out.room = 100;
-        output.write_all(b"three\n").unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.out.written), "one\ntwo\nthree\n");
-    }
 
     #[test]
     fn an_event_is_one_line() {
@@ -276,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_level_that_cannot_be_read_changes_nothing() {
-        let log = LogLevel::new("info", |_| true);
+        let (_filter, log) = LogLevel::new("info");
         let long = "info,".repeat(1_000);
         for wrong in ["", "loud", "a=b=c", "deltafan=loud", "info,deltafan", "info,,warn", "a=", &long] {
             let fault = log.set(wrong).expect_err(wrong);
