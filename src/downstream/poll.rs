@@ -37,7 +37,7 @@ pub(super) async fn answer(
         return response;
     }
     let now = Instant::now();
-    let mut gauge = PollGauge::open(kind.short());
+    let mut gauge = PollGauge::open(kind);
     if client.server.admission.overload.refuses_new() {
         gauge.ended(PollOutcome::Refused);
         let reason = "the relay is short of memory; try another server or again";

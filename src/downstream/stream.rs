@@ -116,7 +116,7 @@ impl StreamBody {
         Self {
             requests,
             peer,
-            gauge: StreamGauge::open(session.protocol().label()),
+            gauge: StreamGauge::open(session.protocol()),
             seat: server.groups.own(),
             server,
             session,
@@ -153,7 +153,7 @@ impl StreamBody {
         let outgoing = written.message();
         self.session.on_flushed(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
-        let kind = outgoing.type_url.kind().short();
+        let kind = outgoing.type_url.kind();
         self.gauge.said(kind, outgoing.frame.size(), waited, outgoing.coalesced);
         None
     }
@@ -175,7 +175,7 @@ impl StreamBody {
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
                     let took = self.registration.acked_at(acked.at, now);
-                    self.gauge.heard(acked.kind.short(), RequestResult::Ack, took);
+                    self.gauge.heard(acked.kind, RequestResult::Ack, took);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
@@ -208,7 +208,7 @@ impl StreamBody {
     }
 
     /// Counts a request, and notes it for operators.
-    fn record(&mut self, heard: &RequestKind, now: Instant) {
+    fn record(&self, heard: &RequestKind, now: Instant) {
         // An answer belongs to a response before the subscription changed.
         let (type_url, result, took) = match heard {
             RequestKind::Subscribed { type_url } => (type_url, RequestResult::Subscribe, None),
@@ -229,7 +229,7 @@ impl StreamBody {
             }
             RequestKind::Stale { type_url } => (type_url, RequestResult::Stale, None),
         };
-        self.gauge.heard(type_url.kind().short(), result, took);
+        self.gauge.heard(type_url.kind(), result, took);
         self.registration.heard(&self.session, self.seat.key());
     }
 

@@ -1,12 +1,11 @@
 //! Metrics of clients: streams, long polls, refusals and disconnects; and the limit on log lines about limits.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use deltafan_core::cache::Protocol;
+use deltafan_core::resource::Kind;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::LogThrottle;
 use super::catalog::*;
@@ -35,23 +34,20 @@ impl ResponseMetrics {
     }
 }
 
-/// Metrics of one open stream. Counters are looked up once: a look-up by labels costs more than counting.
+/// Metrics of one open stream.
 #[derive(Debug)]
-pub struct StreamGauge {
-    transport: &'static str,
-    of_types: SmallVec<[(&'static str, Arc<TypeCounters>); 1]>,
-}
+pub struct StreamGauge(Protocol);
 
 impl StreamGauge {
-    pub fn open(transport: &'static str) -> Self {
-        gauge!(STREAMS, "transport" => transport).increment(1.0);
-        Self { transport, of_types: SmallVec::new() }
+    pub fn open(protocol: Protocol) -> Self {
+        gauge!(STREAMS, "transport" => protocol.label()).increment(1.0);
+        Self(protocol)
     }
 
     /// Counts a response that the transport took. `waited` is the time since its newest change arrived,
     /// `coalesced` the number of overtaken changes.
-    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>, coalesced: u32) {
-        let counters = self.of_type(kind);
+    pub fn said(&self, kind: Kind, bytes: usize, waited: Option<Duration>, coalesced: u32) {
+        let counters = TypeCounters::of(kind, self.0);
         counters.responses.add(bytes, waited);
         if coalesced > 0 {
             counters.coalesced.increment(coalesced.into());
@@ -59,8 +55,8 @@ impl StreamGauge {
     }
 
     /// Counts a request; `took` is the time between a response and its ACK.
-    pub fn heard(&mut self, kind: &'static str, result: RequestResult, took: Option<Duration>) {
-        let counters = self.of_type(kind);
+    pub fn heard(&self, kind: Kind, result: RequestResult, took: Option<Duration>) {
+        let counters = TypeCounters::of(kind, self.0);
         counters.requests[result as usize].increment(1);
         if let Some(took) = took {
             counters.acks.record(took);
@@ -68,15 +64,7 @@ impl StreamGauge {
     }
 
     pub fn ended(&self, code: &'static str) {
-        counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
-    }
-
-    fn of_type(&mut self, kind: &'static str) -> &TypeCounters {
-        let at = self.of_types.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
-            self.of_types.push((kind, TypeCounters::of(kind, self.transport)));
-            self.of_types.len() - 1
-        });
-        &self.of_types[at].1
+        counter!(STREAMS_ENDED, "transport" => self.0.label(), "code" => code).increment(1);
     }
 }
 
@@ -102,25 +90,26 @@ struct TypeCounters {
 }
 
 impl TypeCounters {
-    /// All streams of a type and transport share them.
-    fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
-        let requests = |result: RequestResult| counter!(REQUESTS, "type" => kind, "transport" => transport, "result" => result.label());
-        let make = || {
-            Arc::new(Self {
+    /// Made once: a look-up by labels costs more than counting.
+    fn of(kind: Kind, protocol: Protocol) -> &'static Self {
+        static ALL: [[OnceLock<TypeCounters>; Kind::ALL.len()]; Protocol::ALL.len()] =
+            [const { [const { OnceLock::new() }; Kind::ALL.len()] }; Protocol::ALL.len()];
+        ALL[protocol as usize][kind as usize].get_or_init(|| {
+            let (kind, transport) = (kind.short(), protocol.label());
+            let requests = |result: RequestResult| counter!(REQUESTS, "type" => kind, "transport" => transport, "result" => result.label());
+            Self {
                 responses: ResponseMetrics::of(kind, transport),
                 coalesced: counter!(COALESCED, "type" => kind),
                 acks: histogram!(ACKS, "type" => kind, "transport" => transport),
                 requests: RequestResult::ALL.map(requests),
-            })
-        };
-        Arc::clone(ALL.lock().entry((kind, transport)).or_insert_with(make))
+            }
+        })
     }
 }
 
 impl Drop for StreamGauge {
     fn drop(&mut self) {
-        gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
+        gauge!(STREAMS, "transport" => self.0.label()).decrement(1.0);
     }
 }
 
@@ -145,13 +134,13 @@ deltafan_core::labelled! {
 
 #[derive(Debug)]
 pub struct PollGauge {
-    counters: Arc<PollCounters>,
+    counters: &'static PollCounters,
     outcome: PollOutcome,
     parked: bool,
 }
 
 impl PollGauge {
-    pub fn open(kind: &'static str) -> Self {
+    pub fn open(kind: Kind) -> Self {
         // A poll that is dropped without another end was abandoned.
         Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
     }
@@ -189,18 +178,18 @@ struct PollCounters {
 }
 
 impl PollCounters {
-    /// All polls of a type share them.
-    fn of(kind: &'static str) -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
-        let outcome = |outcome: PollOutcome| counter!(POLLS, "type" => kind, "outcome" => outcome.label());
-        let make = || {
-            Arc::new(Self {
+    fn of(kind: Kind) -> &'static Self {
+        static ALL: [OnceLock<PollCounters>; Kind::ALL.len()] = [const { OnceLock::new() }; Kind::ALL.len()];
+        ALL[kind as usize].get_or_init(|| {
+            let kind = kind.short();
+            let outcome =
+                |outcome: PollOutcome| counter!(POLLS, "type" => kind, "outcome" => outcome.label());
+            Self {
                 held: gauge!(HELD_POLLS, "type" => kind),
                 outcomes: PollOutcome::ALL.map(outcome),
                 responses: ResponseMetrics::of(kind, "rest"),
-            })
-        };
-        Arc::clone(ALL.lock().entry(kind).or_insert_with(make))
+            }
+        })
     }
 }
 
