@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::nacks::{Nack, NackEntry};
+use super::nacks::Nack;
 use super::registry::{NAMES, PollRequest, Record, RecordState};
 use super::view::{
     DeliveryRow, Document, LookError, NodeRow, Page, Query, RejectionRow, TypeName, View, document, row,
@@ -86,9 +86,8 @@ impl TypeRow {
 }
 
 row! {
-    struct NackRow(entry: &NackEntry, client: Option<RecordState>, kept: &Withheld, now: Instant)
+    struct NackRow(nack: &Nack, times: u64, client: Option<RecordState>, kept: &Withheld, now: Instant)
     where
-        nack = &*entry.newest,
         only = Some(&nack.type_url),
         // The newest NACK may be resolved while an older one still counts.
         standing = client.as_ref().and_then(|client| standing(client.of_type(only).next()?, nack, kept)),
@@ -111,7 +110,7 @@ row! {
             Some((progress, it)) => progress.rejected_names(it, NAMES),
             None => nack.changed.clone(),
         }.map(|names| names.iter().map(Name::to_string).collect()),
-        count: u64 = entry.count,
+        count: u64 = times,
     }
 }
 
@@ -202,19 +201,19 @@ impl View<'_> {
         let query = Query::parse(query, &["node", "type", "limit", "after"])?;
         let (node, only) = (query.pattern("node"), query.type_url()?);
         let mut page = Page::new("nacks", &query)?;
-        let found: Vec<(u64, NackEntry)> = {
+        let found: Vec<_> = {
             let nacks = self.fleet.nacks.lock();
             page.figures = vec![("remembered", json!(nacks.len()))];
             let is_one = |nack: &Nack| {
                 node.matches(&nack.client.node_id) && only.as_ref().is_none_or(|only| *only == nack.type_url)
             };
             let matching = nacks.before(page.downwards()).filter(|(_, entry)| is_one(&entry.newest));
-            matching.map(|(number, entry)| (number, entry.clone())).collect()
+            matching.map(|(number, of)| (number, Arc::clone(&of.newest), of.count)).collect()
         };
         let kept = self.withheld();
-        for (number, entry) in found {
-            let client = || self.fleet.get(entry.newest.id).and_then(|record| record.copy_if(|_| true));
-            page.offer(number, || NackRow::new(&entry, client(), &kept, self.now));
+        for (number, nack, count) in found {
+            let client = || self.fleet.get(nack.id).and_then(|record| record.copy_if(|_| true));
+            page.offer(number, || NackRow::new(&nack, count, client(), &kept, self.now));
         }
         document(&page)
     }

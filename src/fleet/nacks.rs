@@ -1,8 +1,7 @@
 //! Newest rejections, by client and type, and log lines about them.
 //!
-//! Owns which are remembered, within shared bounds. At the bounds, peers over their share make room, so that
-//! none evicts those of all others. Owns also which log line is due: one
-//! for all clients that reject a version. Time is an argument.
+//! Owns which are remembered: a pool bounds them, and a peer at its share evicts its own. Owns also which log line
+//! is due: one for all clients that reject a version. Time is an argument.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -11,18 +10,16 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 
-use crate::identity::{Peer, Source};
+use crate::identity::Peer;
+use crate::pool::{Pool, Share, Tenant};
 use crate::resource::{Name, TypeUrl};
 use crate::subscription::{Client, Delivery};
 use crate::telemetry::LogThrottle;
 
-/// Clients and types.
-const KEPT: usize = 10_000;
-const BYTES: usize = 4 << 20;
+/// Bytes of all.
+const BYTES: usize = 8 << 20;
 /// Bytes of one beside its texts.
-const OWN_BYTES: usize = 256;
-/// At full bounds, the clients of one address may take one part in so many.
-const SHARE: usize = 16;
+const OWN_BYTES: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Nack {
@@ -55,36 +52,17 @@ impl Nack {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct NackEntry {
     pub(super) newest: Arc<Nack>,
     /// Since the first that is remembered.
     pub(super) count: u64,
     key: u64,
+    tenant: Tenant,
+    _share: Share,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    entries: usize,
-    bytes: usize,
-}
-
-impl Sum {
-    fn add(&mut self, nack: &Nack) {
-        (self.entries, self.bytes) = (self.entries + 1, self.bytes + nack.bytes());
-    }
-
-    fn take(&mut self, nack: &Nack) {
-        (self.entries, self.bytes) = (self.entries - 1, self.bytes - nack.bytes());
-    }
-
-    const fn is_over(self, share: usize) -> bool {
-        self.entries > KEPT / share || self.bytes > BYTES / share
-    }
-}
-
-/// Newest rejection of each client and type, up to [`KEPT`] and [`BYTES`]. Drops the oldest, beginning with
-/// peers beyond their share.
+/// Newest rejection of each client and type, up to [`BYTES`].
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
     /// By number, the oldest first.
@@ -92,8 +70,7 @@ pub(super) struct Nacks {
     /// By the hash of client and type.
     numbers: HashMap<u64, u64>,
     newest: u64,
-    all: Sum,
-    by_source: HashMap<Source, Sum>,
+    pool: Arc<Pool>,
 }
 
 impl Nacks {
@@ -104,36 +81,26 @@ impl Nacks {
         let key = self.numbers.hasher().hash_one(client);
         let before = self.numbers.get(&key).copied().and_then(|number| self.remove(number));
         let is_new = before.as_ref().is_none_or(|before| !before.newest.is_of_version_of(&nack));
-        let (source, count) = (nack.peer.source, before.map_or(0, |before| before.count) + 1);
+        let count = before.map_or(0, |before| before.count) + 1;
+        let (tenant, bytes) = (Tenant::new(&nack.peer, nack.id), nack.bytes());
+        let share = loop {
+            if let Some(share) = self.pool.take(Some(&tenant), bytes, BYTES) {
+                break share;
+            }
+            let is_own = |(_, entry): &(&u64, &NackEntry)| entry.tenant.account() == tenant.account();
+            let oldest = self.entries.iter().find(is_own).or_else(|| self.entries.first_key_value());
+            let Some(oldest) = oldest.map(|(number, _)| *number) else { return is_new };
+            self.remove(oldest);
+        };
         self.newest += 1;
         self.numbers.insert(key, self.newest);
-        self.all.add(&nack);
-        self.by_source.entry(source).or_default().add(&nack);
-        self.entries.insert(self.newest, NackEntry { newest: nack, count, key });
-        while self.all.is_over(1) {
-            let is_greedy =
-                |source: &Source| self.by_source.get(source).is_some_and(|sum| sum.is_over(SHARE));
-            let spares_some = self.by_source.keys().any(is_greedy);
-            let is_one = |entry: &NackEntry| !spares_some || is_greedy(&entry.newest.peer.source);
-            let oldest = self.entries.iter().find(|(_, entry)| is_one(entry)).map(|(number, _)| *number);
-            if oldest.and_then(|oldest| self.remove(oldest)).is_none() {
-                break;
-            }
-        }
+        self.entries.insert(self.newest, NackEntry { newest: nack, count, key, tenant, _share: share });
         is_new
     }
 
     fn remove(&mut self, number: u64) -> Option<NackEntry> {
         let entry = self.entries.remove(&number)?;
         self.numbers.remove(&entry.key);
-        self.all.take(&entry.newest);
-        let source = entry.newest.peer.source;
-        if let Some(own) = self.by_source.get_mut(&source) {
-            own.take(&entry.newest);
-            if own.entries == 0 {
-                self.by_source.remove(&source);
-            }
-        }
         Some(entry)
     }
 
@@ -228,7 +195,8 @@ mod tests {
         let client = Client { node_id: node_id.to_owned(), ..Client::default() };
         let delivery = Delivery { version: "7".into(), generation: Generation::from(7), at: Instant::now() };
         Arc::new(Nack {
-            id: 1,
+            // Of a stream of its own.
+            id: node_id.parse().unwrap_or(1),
             client: Arc::new(client),
             peer: Arc::new(Peer::unproven(source)),
             type_url: TypeUrl::from(Kind::Cluster),
@@ -256,17 +224,20 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded_in_number_and_bytes() {
+    fn they_are_bounded_in_bytes() {
         let mut nacks = Nacks::default();
-        (0..2 * KEPT).for_each(|number| {
-            nacks.insert(nack(&number.to_string(), ""));
-        });
-        assert_eq!((nacks.len(), nacks.numbers.len()), (KEPT, KEPT));
-        (0..2 * KEPT).for_each(|number| {
-            nacks.insert(nack(&number.to_string(), &"x".repeat(500)));
-        });
-        assert!(nacks.all.bytes <= BYTES && nacks.len() > 4_000, "{:?}", nacks.all);
-        assert_eq!(nacks.numbers.len(), nacks.len());
+        for text in ["", &"x".repeat(500)] {
+            (0..20_000).for_each(|number| {
+                nacks.insert(nack(&number.to_string(), text));
+            });
+            assert!(
+                nacks.pool.taken() <= BYTES && nacks.len() > 3_000,
+                "{} {}",
+                nacks.pool.taken(),
+                nacks.len()
+            );
+            assert_eq!(nacks.numbers.len(), nacks.len());
+        }
     }
 
     #[test]
@@ -300,26 +271,18 @@ mod tests {
     fn a_peer_that_makes_up_names_pushes_out_its_own() {
         let mut nacks = Nacks::default();
         nacks.insert(nack_from(address(1), "honest", ""));
-        let made_up = |number: usize| nack_from(address(2), &number.to_string(), "");
-        (0..3 * KEPT).for_each(|number| {
-            nacks.insert(made_up(number));
-        });
-        assert_eq!((nacks.len(), nacks.by_source[&address(1)].entries), (KEPT, 1));
-        // Others come in, at the cost of that one.
+        let flood = |nacks: &mut Nacks| {
+            (0..30_000).for_each(|number: usize| {
+                nacks.insert(nack_from(address(2), &number.to_string(), ""));
+            });
+        };
+        flood(&mut nacks);
         (3..100).for_each(|last| {
             nacks.insert(nack_from(address(last), "honest", ""));
         });
-        assert_eq!(nacks.len(), KEPT);
-        assert!((1..100).all(|last| nacks.by_source.contains_key(&address(last))), "{:?}", nacks.by_source);
-        (0..KEPT).for_each(|number| {
-            nacks.insert(made_up(number));
-        });
-        assert!((1..100).all(|last| nacks.by_source.contains_key(&address(last))), "{:?}", nacks.by_source);
-        let sum = nacks.by_source.values().fold(Sum::default(), |sum, one| Sum {
-            entries: sum.entries + one.entries,
-            bytes: sum.bytes + one.bytes,
-        });
-        assert_eq!((sum, nacks.entries.len()), (nacks.all, nacks.numbers.len()));
+        flood(&mut nacks);
+        let honest = nacks.before(u64::MAX).filter(|(_, entry)| entry.newest.client.node_id == "honest");
+        assert_eq!(honest.count(), 98);
     }
 }
 

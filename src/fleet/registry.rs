@@ -2,7 +2,7 @@
 //!
 //! Counts also the progress of changes to the clients over their records.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,8 +22,6 @@ use crate::upstream::StoredChange;
 
 /// Names listed for a rejection.
 pub(super) const NAMES: usize = 8;
-/// Shared texts of rejections.
-const TEXTS: usize = 16;
 /// Records copied under the lock, which blocks opening and ending streams.
 const COPIED: usize = 512;
 
@@ -126,8 +124,6 @@ pub struct Fleet {
     newest: AtomicU64,
     pub(super) nacks: Mutex<Nacks>,
     log: Mutex<RejectionLog>,
-    /// Newest first.
-    texts: Mutex<VecDeque<Arc<str>>>,
 }
 
 impl Fleet {
@@ -201,19 +197,6 @@ impl Fleet {
             (!chunk.is_empty()).then_some(chunk)
         });
         chunks.flatten()
-    }
-
-    /// Clipped and shared: most clients reject an update in equal words.
-    fn text(&self, message: &str) -> Arc<str> {
-        let text = &message[..message.floor_char_boundary(REJECTION_TEXT)];
-        let mut texts = self.texts.lock();
-        if let Some(known) = texts.iter().find(|known| &***known == text) {
-            return Arc::clone(known);
-        }
-        let text: Arc<str> = text.into();
-        texts.truncate(TEXTS - 1);
-        texts.push_front(Arc::clone(&text));
-        text
     }
 
     fn reject(&self, nack: Arc<Nack>, now: Instant) {
@@ -298,7 +281,7 @@ impl Registration {
     ) {
         let Some(client) = session.client().cloned() else { return };
         let message = &error.message[..error.message.floor_char_boundary(REJECTION_TEXT)];
-        let text = self.fleet.text(&type_url.rejection_text(message));
+        let text: Arc<str> = type_url.rejection_text(message).into();
         let rejection = {
             let mut state = self.record.state();
             let Some(progress) = state.find(type_url) else { return };
@@ -362,9 +345,7 @@ impl Spread {
     pub const fn is_answered(&self) -> bool {
         self.accepted + self.rejected == self.clients
     }
-}
 
-impl Spread {
     fn count(&mut self, change: &StoredChange, record: &Record) {
         if record.opened > change.arrived {
             return;
