@@ -200,13 +200,13 @@ impl View<'_> {
     pub fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, LookError> {
         let request = ClientStatusRequest::decode(request)
             .map_err(|error| LookError::Wrong(format!("the request is no ClientStatusRequest: {error}")))?;
-        let matchers = NodeMatchers::new(&request.node_matchers)?;
+        let matchers = node_matchers(&request.node_matchers)?;
         let clock = WallClock::get();
         let mut response = ClientStatusResponse::default();
         let bodies = (!request.exclude_resource_contents).then_some(self.descriptors);
         let (mut places, mut bytes) = (HashMap::new(), 0);
         let copy = |record: Arc<Record>| {
-            let state = record.copy_if(|node_id| matchers.matches(node_id))?;
+            let state = record.copy_if(|node_id| matches(&matchers, node_id))?;
             Some((state.client.clone()?, state, record))
         };
         let copies: Vec<_> = self.fleet.after(0).filter_map(copy).collect();
@@ -363,25 +363,16 @@ fn of_missing(
     GenericXdsConfig { error_state: error.and_then(|error| failure(error.message())), ..config }
 }
 
-/// Expressions for the whole node ID; one of them has to match. Without any, every node matches.
-struct NodeMatchers(Vec<Regex>);
-
-impl NodeMatchers {
-    /// Reads the matchers of a request.
-    ///
-    /// # Errors
-    ///
-    /// [`LookError`] if there are too many, or one looks at anything but the node ID or cannot be read.
-    pub(super) fn new(matchers: &[NodeMatcher]) -> Result<Self, LookError> {
-        if matchers.len() > MATCHERS {
-            return Err(fault(format!("more than {MATCHERS} matchers")));
-        }
-        matchers.iter().map(read).collect::<Result<_, _>>().map(Self)
+/// Expressions for the whole node ID.
+fn node_matchers(matchers: &[NodeMatcher]) -> Result<Vec<Regex>, LookError> {
+    if matchers.len() > MATCHERS {
+        return Err(fault(format!("more than {MATCHERS} matchers")));
     }
+    matchers.iter().map(read).collect()
+}
 
-    pub(super) fn matches(&self, node_id: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|pattern| pattern.is_match(node_id))
-    }
+fn matches(matchers: &[Regex], node_id: &str) -> bool {
+    matchers.is_empty() || matchers.iter().any(|pattern| pattern.is_match(node_id))
 }
 
 fn fault(reason: impl Display) -> LookError {
@@ -425,16 +416,15 @@ mod tests {
     }
 
     fn fault(matchers: &[NodeMatcher]) -> String {
-        NodeMatchers::new(matchers).err().unwrap().to_string()
+        node_matchers(matchers).unwrap_err().to_string()
     }
 
     #[test]
     fn one_of_several_matchers_is_enough() {
-        assert!(NodeMatchers::new(&[]).unwrap().matches("anything"));
+        assert!(super::matches(&[], "anything"));
         let matches = |one: NodeMatcher, node_id: &str| {
-            NodeMatchers::new(&[matcher(MatchPattern::Exact("other".to_owned()), false), one])
-                .unwrap()
-                .matches(node_id)
+            let other = matcher(MatchPattern::Exact("other".to_owned()), false);
+            super::matches(&node_matchers(&[other, one]).unwrap(), node_id)
         };
         for (pattern, is_one, is_none) in [
             (MatchPattern::Exact("Web-1".to_owned()), "Web-1", "Web-10"),

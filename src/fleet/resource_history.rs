@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::Serialize;
-
 use super::json_diff::{DiffReport, Side, diff, lost};
 use super::registry::Fleet;
 use super::view::{Document, LookError, NameRow, Query, View, clip, document, row, seconds, text_of};
@@ -140,15 +138,6 @@ row! {
     }
 }
 
-/// History of one resource, or changes of all.
-#[derive(Debug, Serialize)]
-struct Answer {
-    #[serde(flatten)]
-    one: Option<HistoryPage>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Vec<RecentRow>>,
-}
-
 /// Of one group and parameter set, oldest first.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -174,9 +163,13 @@ impl View<'_> {
         let (of, only, limit) = (HistoryOf::read(&query)?, query.type_url()?, query.limit(CHANGES)?);
         let times = (query.time("since")?, query.time("until")?);
         let groups = chosen(self.groups, query.get("group"))?;
-        let one = of.map(|of| self.one(&groups, &of)).transpose()?;
-        let changes = one.is_none().then(|| recent(&groups, only.as_ref(), times, limit, self.now));
-        document(&Answer { one, changes })
+        match of {
+            Some(of) => document(&self.one(&groups, &of)?),
+            None => {
+                let changes = recent(&groups, only.as_ref(), times, limit, self.now);
+                document(&BTreeMap::from([("changes", changes)]))
+            }
+        }
     }
 
     fn one(&self, groups: &Chosen, of: &HistoryOf) -> Result<HistoryPage, LookError> {

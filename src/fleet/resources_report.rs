@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use super::view::{Document, NameRow, Page, Query, TypeName, View, document, row};
+use super::view::{Document, NameRow, Page, Query, View, document, row};
 use crate::cache::{Entry, Named, Snapshot, Track, TypeCache};
 use crate::groups::Group;
 use crate::resource::{Name, Resource, TypeUrl};
@@ -76,23 +76,12 @@ row! {
     }
 }
 
-row! {
-    /// Resources of a type that the clients of a node group are served, canaries aside. Relays that serve equal
-    /// resources agree on it.
-    struct FingerprintRow(of: &TypeUrl, key: Option<String>, all: Fingerprint) {
-        #[serde(flatten)]
-        kind: TypeName = TypeName::new(of),
-        /// `None` in the group of the relay's own node.
-        group: Option<String> = key,
-        resources: usize = all.resources,
-        /// Sum of the digests; of Secrets, by name only.
-        digest: String = format!("{:032x}", all.digest),
-    }
-}
-
+/// Resources of a type that the clients of a node group are served, canaries aside. Relays that serve equal resources
+/// agree on it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fingerprint {
     resources: usize,
+    /// Sum of the digests; of Secrets, by name only.
     digest: u128,
 }
 
@@ -102,6 +91,12 @@ impl Fingerprint {
         self.resources += 1;
         // A sum, not XOR: the resources of two sets of parameters may be equal.
         self.digest = self.digest.wrapping_add(digest);
+    }
+
+    /// `group` is `None` in the group of the relay's own node.
+    fn row(self, of: &TypeUrl, group: Option<&str>) -> Json {
+        let (kind, digest) = (of.kind().short(), format!("{:032x}", self.digest));
+        json!({ "type": kind, "type_url": of.as_str(), "group": group, "resources": self.resources, "digest": digest })
     }
 }
 
@@ -176,7 +171,7 @@ impl View<'_> {
             }
         }
         fingerprints.retain(|_, all| all.resources > 0);
-        let rows = fingerprints.into_iter().map(|((key, of), all)| FingerprintRow::new(&of, key, all));
+        let rows = fingerprints.iter().map(|((key, of), all)| all.row(of, key.as_deref()));
         page.figures = vec![("matched", json!(matched)), ("fingerprints", json!(rows.collect::<Vec<_>>()))];
         document(&page)
     }
