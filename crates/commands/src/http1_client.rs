@@ -71,8 +71,7 @@ impl Connection {
         let head = std::mem::take(&mut *self.head.lock());
         // After an earlier response, nothing is known of this one's bytes.
         if head.starts_with(b"HTTP/1") {
-            let why = error.to_string();
-            return if error.is_parse() { NoResponse::Unreadable(why) } else { NoResponse::Lost(why) };
+            return NoResponse::Lost(error.to_string());
         }
         // The error of a connection that failed before its request is that of the driver.
         let of_connection = match self.driver.is_finished() {
@@ -108,8 +107,6 @@ pub(crate) enum NoResponse {
     /// The server does not speak HTTP/1.1, or not with this client.
     #[error("{0}")]
     NoServer(String),
-    #[error("{0}")]
-    Unreadable(String),
     #[error("{0}")]
     Lost(String),
 }

@@ -48,20 +48,11 @@ pub(crate) struct Update {
     pub(crate) version: String,
     pub(crate) nonce: String,
     pub(crate) type_url: TypeUrl,
-    /// Message size: bodies keep the message in memory.
-    bytes: usize,
+    /// Message size.
+    pub(crate) bytes: usize,
 }
 
 impl Update {
-    /// Memory for a resource beside its message, rounded down.
-    pub(super) const ENTRY: usize = 256;
-
-    /// Upper bound.
-    pub(super) fn memory(&self) -> usize {
-        let entries = self.found.len() + self.removed.len() + self.unresolved.len();
-        self.bytes.saturating_add(entries * Self::ENTRY)
-    }
-
     /// Reads a delta response.
     pub(crate) fn of_delta(message: Bytes) -> anyhow::Result<Self> {
         let bytes = message.len();

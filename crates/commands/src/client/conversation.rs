@@ -1,15 +1,15 @@
 //! Conversation with a server: over gRPC about any number of subscriptions, over any transport about one.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use deltafan_core::cache::Protocol;
+use deltafan_core::resource::TypeUrl;
 use deltafan_transport::stream::OpenStream;
 use deltafan_transport::transfer::Transfers;
 use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
 use http::HeaderMap;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::Transport;
 use super::client_request::{Asker, Query};
@@ -23,32 +23,32 @@ const MAX_MESSAGE: usize = 256 << 20;
 
 /// On one connection, or over several polls.
 pub(super) struct Conversation {
-    via: Via,
-    asked: Subscription,
-}
-
-enum Via {
-    Stream(AdsStream),
-    Polls(Box<Polls>),
+    updates: BoxStream<'static, Result<Update, Ended>>,
+    pub(super) transfers: Transfers,
+    type_url: TypeUrl,
 }
 
 impl Conversation {
     /// Connects. `held` has the client's versions; only delta can send them.
     pub(super) async fn open(query: &Query, held: &HashMap<String, String>) -> Result<Self, Ended> {
         let Query { server, transport, asker, asked } = query;
+        let (transfers, type_url) = (Transfers::default(), asked.type_url.clone());
         let protocol = match transport {
-            Transport::Delta => Some(Protocol::Delta),
-            Transport::Sotw => Some(Protocol::Sotw),
-            Transport::Rest => None,
-        };
-        let via = match protocol {
-            Some(protocol) => {
-                let channel = server.connect().await?;
-                Via::Stream(AdsStream::open(channel, protocol, asker, vec![asked.clone()], held))
+            Transport::Delta => Protocol::Delta,
+            Transport::Sotw => Protocol::Sotw,
+            Transport::Rest => {
+                let polls = Polls::open(query.clone(), transfers.clone()).await?;
+                let next = |mut polls: Polls| async move { Some((polls.next().await, polls)) };
+                return Ok(Self { updates: stream::unfold(polls, next).boxed(), transfers, type_url });
             }
-            None => Via::Polls(Box::new(Polls::open(query.clone()).await?)),
         };
-        Ok(Self { via, asked: asked.clone() })
+        let asked = vec![asked.clone()];
+        let stream = AdsStream::open(server.connect().await?, protocol, asker, asked, held, &transfers);
+        let next = |mut stream: AdsStream| async move {
+            let next = stream.next().await.map(|(update, _)| update);
+            Some((next, stream))
+        };
+        Ok(Self { updates: stream::unfold(stream, next).boxed(), transfers, type_url })
     }
 
     /// Returns the next response. May be dropped while it waits.
@@ -57,19 +57,13 @@ impl Conversation {
     ///
     /// End of the conversation, or [`Ended::NotYet`], after which it goes on.
     pub(super) async fn next(&mut self) -> Result<Update, Ended> {
-        let update = match &mut self.via {
-            Via::Stream(stream) => {
-                let message = stream.message().await?;
-                stream.take(message)
-            }
-            Via::Polls(polls) => polls.next().await,
-        };
-        update?.expect_type(&self.asked.type_url).map_err(Ended::Faulty)
+        let update = self.updates.next().await.unwrap_or(Err(Ended::InOrder))?;
+        update.expect_type(&self.type_url).map_err(Ended::Faulty)
     }
 
     /// Returns the next response, or `None` after a silence without even a part of one.
     pub(super) async fn next_unless_quiet(&mut self, quiet: Duration) -> Option<Result<Update, Ended>> {
-        let transfers = self.transfers();
+        let transfers = self.transfers.clone();
         let next = self.next();
         tokio::pin!(next);
         loop {
@@ -85,13 +79,6 @@ impl Conversation {
             }
         }
     }
-
-    pub(super) fn transfers(&self) -> Transfers {
-        match &self.via {
-            Via::Stream(stream) => stream.transfers.clone(),
-            Via::Polls(polls) => polls.transfers(),
-        }
-    }
 }
 
 /// gRPC ADS stream of a client. ACKs every response.
@@ -99,9 +86,6 @@ pub(crate) struct AdsStream {
     open: OpenStream,
     protocol: Protocol,
     subscriptions: Vec<Subscription>,
-    /// ACK without room in the transport.
-    waiting: Option<Bytes>,
-    transfers: Transfers,
 }
 
 impl AdsStream {
@@ -112,6 +96,7 @@ impl AdsStream {
         asker: &Asker,
         subscriptions: Vec<Subscription>,
         held: &HashMap<String, String>,
+        transfers: &Transfers,
     ) -> Self {
         let first = subscriptions.iter().enumerate().map(|(at, subscription)| {
             let node = (at == 0).then_some(asker);
@@ -120,33 +105,16 @@ impl AdsStream {
                 Protocol::Sotw => subscription.sotw(node, "", ""),
             }
         });
-        let transfers = Transfers::default();
-        let open = OpenStream::open(
-            channel,
-            protocol,
-            HeaderMap::new(),
-            Some(first.collect()),
-            MAX_MESSAGE,
-            &transfers,
-        );
-        Self { open, protocol, subscriptions, waiting: None, transfers }
+        let first = Some(first.collect());
+        let open = OpenStream::open(channel, protocol, HeaderMap::new(), first, MAX_MESSAGE, transfers);
+        Self { open, protocol, subscriptions }
     }
 
-    /// Returns the next response, for [`Self::take`]. May be dropped while it waits.
-    pub(crate) async fn message(&mut self) -> Result<Bytes, Ended> {
-        if self.waiting.is_some() {
-            // Fails if the stream has ended; the read below has the cause.
-            if let Ok(room) = self.open.outgoing.reserve().await
-                && let Some(ack) = self.waiting.take()
-            {
-                room.send(ack);
-            }
-        }
-        Ok(self.open.incoming.next().await.ok_or(Ended::InOrder)??)
-    }
-
-    /// Reads and ACKs a response.
-    pub(crate) fn take(&mut self, message: Bytes) -> Result<Update, Ended> {
+    /// Returns the next response, with the time of its arrival.
+    pub(crate) async fn next(&mut self) -> Result<(Update, Instant), Ended> {
+        let message = self.open.incoming.next().await.ok_or(Ended::InOrder)??;
+        // Before parsing, which takes this process time.
+        let arrived = Instant::now();
         let read = match self.protocol {
             Protocol::Delta => Update::of_delta(message),
             Protocol::Sotw => Update::of_sotw(message, None),
@@ -160,9 +128,10 @@ impl AdsStream {
                 of.map(|asked| asked.sotw(None, &update.version, &update.nonce))
             }
         };
-        if let Some(Err(TrySendError::Full(ack))) = ack.map(|ack| self.open.outgoing.try_send(ack)) {
-            self.waiting = Some(ack);
+        if let Some(ack) = ack {
+            // Fails if the stream has ended; the next read has the cause.
+            _ = self.open.outgoing.send(ack).await;
         }
-        Ok(update)
+        Ok((update, arrived))
     }
 }

@@ -1,7 +1,6 @@
 //! Ends of conversations with a server, with remedies.
 
 use std::error::Error as _;
-use std::fmt;
 
 use deltafan_transport::call::{NotGrpcError, status_text};
 use deltafan_transport::dial::{CLOSED, NOT_HTTP2};
@@ -19,7 +18,7 @@ pub(crate) enum Ended {
     NoConnection(String),
     #[error("the server ended the stream")]
     InOrder,
-    #[error("{}", Answered(&format!("{:?}", .0.code()), &in_one_line(.0.message().as_bytes())))]
+    #[error("{}", answered(format!("{:?}", .0.code()), &in_one_line(.0.message().as_bytes())))]
     Refused(Status),
     /// Broken connection, with the cause.
     #[error("the connection was lost: {0}")]
@@ -27,28 +26,23 @@ pub(crate) enum Ended {
     #[error("{0}")]
     NotGrpc(NotGrpcError),
     /// Answer to a poll, as one line.
-    #[error("{}", Answered(&.0.to_string(), .1))]
+    #[error("{}", answered(.0.to_string(), .1))]
     Http(StatusCode, String),
     /// Text of a server without an answer yet. It may be polled again.
     #[error("{0}")]
     NotYet(String),
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     NotRest(anyhow::Error),
-    /// More than a client holds, with the remedy.
-    #[error("{0}")]
-    TooLarge(&'static str),
+    #[error("the answer of the server has more than 1 GiB; ask for some resources by name")]
+    TooLarge,
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     Faulty(anyhow::Error),
 }
 
 /// Status of a server, and its text if any.
-struct Answered<'a>(&'a str, &'a str);
-
-impl fmt::Display for Answered<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server answered {}", self.0)?;
-        if self.1.is_empty() { Ok(()) } else { write!(f, ": {}", self.1) }
-    }
+fn answered(status: String, words: &str) -> String {
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    format!("the server answered {status}{words}")
 }
 
 impl From<Status> for Ended {

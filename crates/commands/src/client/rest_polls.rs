@@ -38,27 +38,16 @@ pub(super) struct Polls {
 
 impl Polls {
     /// Connects.
-    pub(super) async fn open(query: Query) -> Result<Self, Ended> {
+    pub(super) async fn open(query: Query, transfers: Transfers) -> Result<Self, Ended> {
         let type_url = &query.asked.type_url;
         let path = poll_path(type_url.kind()).ok_or_else(|| {
             Ended::NoConnection(format!("REST-JSON has no path for {type_url}; use --transport delta"))
         })?;
-        let connection = connect(&query.server).await?;
-        Ok(Self {
-            query,
-            path,
-            version: String::new(),
-            connection: Some(connection),
-            not_before: Instant::now(),
-            transfers: Transfers::default(),
-        })
+        let connection = Some(connect(&query.server).await?);
+        Ok(Self { query, path, version: String::new(), connection, not_before: Instant::now(), transfers })
     }
 
-    pub(super) fn transfers(&self) -> Transfers {
-        self.transfers.clone()
-    }
-
-    /// Polls until an answer has another version. May be dropped while it waits.
+    /// Polls until an answer has another version.
     ///
     /// # Errors
     ///
@@ -106,10 +95,6 @@ impl Polls {
         let request = self.post(request.to_string()).map_err(Ended::Faulty)?;
         let no_response = |why| match why {
             NoResponse::NoServer(why) => self.query.server.no_connection(&why),
-            NoResponse::Unreadable(why) => Ended::Faulty(anyhow!(
-                "the head of the HTTP response of {} cannot be read: {why}",
-                self.query.server.uri
-            )),
             NoResponse::Lost(why) => Ended::Lost(why),
         };
         let mut connection = match self.connection.take() {

@@ -75,7 +75,7 @@ impl State {
         loop {
             let begun = Instant::now();
             let Err(error) = self.converse(query, tell).await;
-            // Another error ends the watch: of `tell`, or of a server that sends too much.
+            // An error of `tell` ends the watch.
             let ended = match error.downcast::<Ended>() {
                 Ok(ended) => ended,
                 Err(error) => return error,
@@ -135,11 +135,6 @@ impl State {
             }
             for change in self.held.apply(update, &query.asked) {
                 tell(News::Change(change))?;
-            }
-            if self.held.is_too_large() {
-                bail!(
-                    "names and versions of the server's resources take more than 1 GiB; watch some of them by name"
-                );
             }
         }
     }

@@ -49,45 +49,14 @@ struct HeldResource {
     aliases: Vec<String>,
 }
 
-impl HeldResource {
-    /// Approximate memory under this name.
-    fn memory(&self, name: &str) -> usize {
-        let constraints = self.constraints.as_ref().map_or(0, |constraints| constraints.encoded().len());
-        let aliases: usize = self.aliases.iter().map(|alias| size_of::<String>() + alias.len()).sum();
-        Update::ENTRY + name.len() + self.version.len() + constraints + aliases
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     resources: BTreeMap<String, HeldResource>,
     /// Requested names without a resource, and empty collections.
     pub(super) absent: BTreeSet<String>,
-    memory: usize,
 }
 
 impl Held {
-    /// Memory for names and versions; contents are not held. A server that keeps sending new names is at
-    /// fault.
-    const LARGEST: usize = 1 << 30;
-
-    pub(super) const fn is_too_large(&self) -> bool {
-        self.memory > Self::LARGEST
-    }
-
-    fn insert(&mut self, name: &str, held: HeldResource) -> Option<HeldResource> {
-        self.memory += held.memory(name);
-        let before = self.resources.insert(name.to_owned(), held)?;
-        self.memory -= before.memory(name);
-        Some(before)
-    }
-
-    fn remove(&mut self, name: &str) -> Option<HeldResource> {
-        let held = self.resources.remove(name)?;
-        self.memory -= held.memory(name);
-        Some(held)
-    }
-
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
         let mut changes = Vec::new();
         let gone = if update.is_whole(asked) { self.left_out(&update) } else { self.emptied(&update, asked) };
@@ -98,7 +67,7 @@ impl Held {
             let (version, content) = (found.version.clone(), xxh3_128(&found.body));
             let (constraints, aliases) = (found.constraints.clone(), found.aliases.clone());
             let held = HeldResource { version, content, constraints, aliases };
-            let event = match self.insert(&name, held) {
+            let event = match self.resources.insert(name.clone(), held) {
                 None => Event::Added,
                 // In state of the world every resource has the response's version, whatever changed.
                 Some(before)
@@ -121,7 +90,7 @@ impl Held {
                 continue;
             }
             let name = removed.name;
-            if let Some(HeldResource { version, aliases, .. }) = self.remove(&name) {
+            if let Some(HeldResource { version, aliases, .. }) = self.resources.remove(&name) {
                 self.absent.extend(asked.names_of(&name, &aliases));
                 changes.push(Change { event: Event::Removed, name, version, found: None });
                 continue;
@@ -187,7 +156,6 @@ mod tests {
         assert!(take(&[], &["b"]).is_empty());
         assert_eq!(take(&[("b", "2", "x")], &[]), ["added b"]);
         assert_eq!(take(&[], &["a", "b"]), ["removed a", "removed b"]);
-        assert_eq!(held.memory, 0, "as much is given back as was taken");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::watched_resources::{Change, Held};
 /// longest wait for a response: some servers send the next part after the last ACK. Example: with a round
 /// trip of 500 ms, the first response comes after 600 ms, and a silence of 1.2 s ends the answer.
 const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_secs(3));
-/// Memory for an answer. A server that sends without end is at fault.
+/// Bytes of an answer. A server that sends without end is at fault.
 const LARGEST: usize = 1 << 30;
 
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answe
     match tokio::time::timeout(timeout.saturating_sub(begun.elapsed()), all).await {
         Ok(result) => result.map_err(|ended| ended.explain(*transport))?,
         Err(_) => {
-            if conversation.transfers().is_under_way() {
+            if conversation.transfers.is_under_way() {
                 answer.reason = Some(format!(
                     "a response was still on its way after {timeout:?}; raise --timeout for a slow link"
                 ));
@@ -83,7 +83,7 @@ impl Answer {
         asked: &Subscription,
     ) -> Result<(), Ended> {
         let (mut is_first, mut quiet, mut waits_since) = (true, QUIET.0, Instant::now());
-        let mut memory = 0_usize;
+        let mut bytes = 0;
         while is_first || !self.unanswered.is_empty() || asked.is_open_ended() {
             let next = if is_first || !self.unanswered.is_empty() {
                 conversation.next().await
@@ -112,11 +112,9 @@ impl Answer {
             };
             is_first = false;
             self.reason = None;
-            memory = memory.saturating_add(update.memory());
-            if memory > LARGEST {
-                return Err(Ended::TooLarge(
-                    "the answer of the server takes more than 1 GiB; ask for some resources by name",
-                ));
+            bytes += update.bytes;
+            if bytes > LARGEST {
+                return Err(Ended::TooLarge);
             }
             quiet = quiet.max(2 * waits_since.elapsed()).min(QUIET.1);
             waits_since = Instant::now();

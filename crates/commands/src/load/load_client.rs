@@ -1,11 +1,11 @@
 //! One client of a load. Reconnects when its stream ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use deltafan_core::cache::Protocol;
-use deltafan_core::resource::Constraints;
+use deltafan_transport::transfer::Transfers;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -17,7 +17,6 @@ use crate::client::{AdsStream, Asker, Ended, Update, backoff};
 #[derive(Clone, Copy)]
 struct HeldVersion {
     key: Key,
-    variant: Key,
     /// Number of the change that brought it.
     change: u64,
 }
@@ -25,7 +24,6 @@ struct HeldVersion {
 struct Received {
     name: NameKey,
     key: Key,
-    variant: Key,
     is_removal: bool,
 }
 
@@ -73,21 +71,17 @@ impl Member {
         self.held.clear();
         let channel = self.of.server.connect().await?;
         self.measures.lock().connected(begun.elapsed());
-        let subscriptions = self.of.asked.clone();
-        let mut stream =
-            AdsStream::open(channel, self.of.protocol, &self.asker, subscriptions, &HashMap::new());
+        let (asked, none) = (self.of.asked.clone(), HashMap::new());
+        let transfers = Transfers::default();
+        let mut stream = AdsStream::open(channel, self.of.protocol, &self.asker, asked, &none, &transfers);
         loop {
-            let message = stream.message().await?;
-            // Before parsing, which takes this process time.
-            let now = Instant::now();
-            let bytes = message.len();
-            let update = stream.take(message)?;
-            self.note(&update, bytes, begun, now);
+            let (update, arrived) = stream.next().await?;
+            self.note(&update, begun, arrived);
         }
     }
 
     /// `begun` is the start of the stream's attempt.
-    fn note(&mut self, update: &Update, bytes: usize, begun: Instant, now: Instant) {
+    fn note(&mut self, update: &Update, begun: Instant, now: Instant) {
         let received = received(self.of.protocol, update);
         let mut measures = self.measures.lock();
         let since = *self.answered.get_or_insert_with(|| {
@@ -95,18 +89,15 @@ impl Member {
             measures.answered_after(now.saturating_duration_since(begun), is_first);
             now
         });
-        measures.response(bytes, now);
-        for Received { name, key, variant, is_removal } in received {
+        measures.response(update.bytes, now);
+        for Received { name, key, is_removal } in received {
             let held = self.held.get(&name).copied();
-            let is_held = |held: HeldVersion| held.variant == variant;
-            // Removing a resource or variant that is not held changes nothing.
-            if held.is_some_and(|held| held.key == key) || (is_removal && !held.is_some_and(is_held)) {
+            // Removing a resource that is not held changes nothing.
+            if held.map_or(is_removal, |held| held.key == key) {
                 continue;
             }
-            // A server may keep sending new names: unmeasured ones are forgotten.
-            if let Some(change) = measures.version(name, key, held.map(|held| held.change), since, now) {
-                self.held.insert(name, HeldVersion { key, variant, change });
-            }
+            let change = measures.version(name, key, held.map(|held| held.change), since, now);
+            self.held.insert(name, HeldVersion { key, change });
         }
     }
 }
@@ -116,20 +107,19 @@ fn received(protocol: Protocol, update: &Update) -> Vec<Received> {
     let name_of = |name: &str| key(&[type_url, name.as_bytes()]);
     if protocol == Protocol::Sotw {
         let key = key(&[type_url, update.version.as_bytes()]);
-        return vec![Received { name: name_of(""), key, variant: 0, is_removal: false }];
+        return vec![Received { name: name_of(""), key, is_removal: false }];
     }
-    let variant = |constraints: Option<&Constraints>| constraints.map_or(0, |of| key(&[&of.encoded()[..]]));
     let found = update.found.iter().map(|(name, found)| {
         // Without a version the content stands for it.
         let body: &[u8] = if found.version.is_empty() { &found.body } else { &[] };
-        let variant = variant(found.constraints.as_ref());
-        let parts = [type_url, name.as_bytes(), found.version.as_bytes(), body, &variant.to_le_bytes()];
-        Received { name: name_of(name), key: key(&parts), variant, is_removal: false }
+        let key = key(&[type_url, name.as_bytes(), found.version.as_bytes(), body]);
+        Received { name: name_of(name), key, is_removal: false }
     });
-    let removed = update.removed.iter().map(|gone| {
+    // Another variant may have replaced it.
+    let names: HashSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
+    let removed = update.removed.iter().filter(|gone| !names.contains(gone.name.as_str())).map(|gone| {
         let key = key(&[type_url, gone.name.as_bytes(), b"removed"]);
-        let variant = variant(gone.constraints.as_ref());
-        Received { name: name_of(&gone.name), key, variant, is_removal: true }
+        Received { name: name_of(&gone.name), key, is_removal: true }
     });
     found.chain(removed).collect()
 }
@@ -152,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::client::{Server, Subscription};
-    use deltafan_core::resource::{Kind, Parameters};
+    use deltafan_core::resource::{Constraints, Kind, Parameters};
 
     /// Clients of a load over delta.
     fn fleet(clients: usize) -> (Arc<Mutex<Measures>>, Vec<Member>, Instant) {
@@ -181,7 +171,7 @@ mod tests {
         let mut receive = |found: &[(&str, &str, &str)], removed: &[&str], first: u64| {
             for (member, late) in members.iter_mut().zip([0, 5]) {
                 let update = Update::of_test(Kind::Cluster, true, found, removed);
-                member.note(&update, 1, begun, at(first + late));
+                member.note(&update, begun, at(first + late));
             }
             let measures = measures.lock();
             (measures.changes, measures.spread.count(), measures.whole().count())
@@ -210,7 +200,7 @@ mod tests {
             update.found[0].1.constraints = variant(value);
             update.found[0].1.version = char::from(value).to_string();
             update.removed[0].constraints = removed.and_then(variant);
-            members[0].note(&update, 1, begun, begun);
+            members[0].note(&update, begun, begun);
         }
         assert_eq!(measures.lock().changes, 2);
     }

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Changes of further names are not measured.
-const MAX_NAMES: usize = 1 << 20;
 /// Remembered changes of a name, which clients may still receive.
 const RECENT: usize = 16;
 const MAX_CAUSES: usize = 16;
@@ -76,7 +74,6 @@ pub(super) struct Measures {
     names: HashMap<NameKey, VecDeque<Version>, foldhash::fast::RandomState>,
     /// At the last client, for forgotten changes.
     whole: Times,
-    pub(super) is_full: bool,
     measured_since: Option<Instant>,
     pub(super) last_response: Option<Instant>,
     pub(super) responses: u64,
@@ -115,8 +112,7 @@ impl Measures {
     }
 
     /// Notes a version at a client whose first response on this stream came at `since`. `after` is its last
-    /// change of this name; without one, the version is part of its first state. Returns the change's number;
-    /// `None` with too many names.
+    /// change of this name; without one, the version is part of its first state. Returns the change's number.
     pub(super) fn version(
         &mut self,
         name: NameKey,
@@ -124,11 +120,7 @@ impl Measures {
         after: Option<u64>,
         since: Instant,
         now: Instant,
-    ) -> Option<u64> {
-        if !self.names.contains_key(&name) && self.names.len() == MAX_NAMES {
-            self.is_full = true;
-            return None;
-        }
+    ) -> u64 {
         let (measured_since, answered) = (self.measured_since, self.answered);
         let is_measured = |first: Instant| measured_since.is_some_and(|begun| begun <= first);
         let recent = self.names.entry(name).or_default();
@@ -142,7 +134,7 @@ impl Measures {
                 version.last = version.last.max(now);
                 version.clients += 1;
             }
-            return Some(version.number);
+            return version.number;
         }
         self.changes += usize::from(is_measured(now));
         let number = recent.back().map_or(1, |last| last.number + 1);
@@ -154,7 +146,7 @@ impl Measures {
         {
             self.whole.record(old.last.saturating_duration_since(old.first));
         }
-        Some(number)
+        number
     }
 
     /// Notes the end of an attempt, or of a stream with a response.
@@ -206,14 +198,14 @@ mod tests {
         for client in 0..3 {
             measures.answered_after(Duration::from_millis(client), true);
             measures.response(10, at(client));
-            assert_eq!(measures.version(7, 1, None, at(client), at(client)), Some(1));
+            assert_eq!(measures.version(7, 1, None, at(client), at(client)), 1);
         }
         assert_eq!((measures.changes, measures.spread.count()), (0, 0), "first states");
         measures.begin(at(100));
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), Some(2));
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), Some(2));
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), 2);
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), 2);
         assert_eq!(measures.whole().count(), 0, "one client lacks it");
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), Some(2));
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), 2);
         assert_eq!((measures.changes, measures.spread.count()), (1, 2));
         assert_eq!((millis(&measures.spread, 0.5), millis(&measures.spread, 1.0)), (10, 50));
         assert_eq!(millis(&measures.whole(), 1.0), 50);
@@ -228,7 +220,7 @@ mod tests {
         let mut held = [None; 2];
         for (client, held) in held.iter_mut().enumerate() {
             measures.answered_after(Duration::ZERO, true);
-            *held = measures.version(7, 1, None, at(0), at(client as u64));
+            *held = Some(measures.version(7, 1, None, at(0), at(client as u64)));
         }
         measures.begin(at(100));
         for change in 0..40 {
@@ -236,7 +228,7 @@ mod tests {
             for (client, held) in held.iter_mut().enumerate() {
                 // One of them misses every other pair, which leads back to what it has.
                 if client == 0 || change % 4 < 2 {
-                    *held = measures.version(7, key, *held, at(0), at(begun + 5 * client as u64));
+                    *held = Some(measures.version(7, key, *held, at(0), at(begun + 5 * client as u64)));
                 }
             }
         }
@@ -253,8 +245,8 @@ mod tests {
         let held = measures.version(7, 1, None, at(0), at(20));
         assert_eq!(measures.version(7, 1, None, at(500), at(510)), held);
         assert_eq!(measures.spread.count(), 0);
-        measures.version(7, 2, held, at(0), at(600));
-        measures.version(7, 2, held, at(500), at(601));
+        measures.version(7, 2, Some(held), at(0), at(600));
+        measures.version(7, 2, Some(held), at(500), at(601));
         assert_eq!((measures.spread.count(), measures.changes), (1, 2));
     }
 

@@ -14,7 +14,8 @@ use crate::output::{Format, Table};
 
 /// Share of the machine's CPUs above which this process may distort its measures.
 const BUSY: f64 = 0.5;
-const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+const QUANTILES: [(&str, f64); 4] = [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p99_9_ms", 0.999)];
+const LONGEST: &str = "max_ms";
 
 pub(super) struct Cpu(Option<Duration>);
 
@@ -36,18 +37,17 @@ impl Cpu {
     }
 }
 
+/// Measured times by their keys.
+const TIMES: [&str; 4] = ["connect", "first_answer", "spread", "last_client"];
+
 #[derive(Debug)]
-pub(crate) struct Report {
-    document: Json,
-    rows: Vec<(&'static str, Times)>,
-    is_whole: bool,
-}
+pub(crate) struct Report(Json);
 
 impl Report {
     pub(super) fn new(of: &Load, measures: &Measures, cpus_used: Option<f64>) -> Self {
         let whole = measures.whole();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let document = json!({
+        let mut document = json!({
             "server": of.server.uri,
             "transport": match of.protocol { Protocol::Delta => "delta", Protocol::Sotw => "sotw" },
             "clients": of.clients,
@@ -59,80 +59,69 @@ impl Report {
             "bytes": measures.bytes,
             "changes": measures.changes,
             "changes_at_all_clients": whole.count(),
-            "changes_left_out": measures.is_full,
             "cpus": cpus,
             "cpus_used": cpus_used.map(|used| (used * 100.0).round() / 100.0),
         });
-        let rows = vec![
-            ("connect", measures.connect.clone()),
-            ("first_answer", measures.first_answer.clone()),
-            ("spread", measures.spread.clone()),
-            ("last_client", whole),
-        ];
-        let mut report = Self { document, rows, is_whole: measures.answered >= of.clients };
-        for (name, times) in &report.rows {
-            report.document[*name] = figures(times);
+        let times = [&measures.connect, &measures.first_answer, &measures.spread, &whole];
+        for (name, times) in TIMES.into_iter().zip(times) {
+            document[name] = figures(times);
         }
-        report
+        Self(document)
     }
 
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.is_whole
+    /// Whether each client had an answer.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0["answered"].as_u64() >= self.0["clients"].as_u64()
     }
 
     /// Prints the report.
     pub(crate) fn show(&self, format: Format) -> anyhow::Result<String> {
-        format.write(|| Ok(&self.document), || self.table())
+        format.write(|| Ok(&self.0), || table(&self.0))
     }
+}
 
-    fn table(&self) -> String {
-        let headers = ["TIME", "COUNT", "P50", "P90", "P99", "P99.9", "MAX"];
-        let mut table = Table::new(headers);
-        for (name, times) in &self.rows {
-            let quantiles = QUANTILES.map(|(_, fraction)| times.quantile(fraction));
-            let times_of = quantiles.into_iter().chain([times.max()]);
-            let cells =
-                times_of.map(|time| if times.count() == 0 { "-".to_owned() } else { in_millis(time) });
-            table.row([name.replace('_', " "), times.count().to_string()].into_iter().chain(cells));
-        }
-        let of = &self.document;
-        let mut out = table.show() + "\n";
-        // Writing to a String cannot fail.
-        _ = writeln!(
-            out,
-            "clients: {} of {} answered; failed attempts: {}; lost streams: {}",
-            of["answered"], of["clients"], of["failed_attempts"], of["lost_streams"]
-        );
-        for (cause, count) in of["causes"].as_object().into_iter().flatten() {
-            _ = writeln!(out, "  {count} times: {}", printable(cause));
-        }
-        _ = writeln!(
-            out,
-            "changes: {}, of which {} reached all clients; responses: {}, {} bytes",
-            of["changes"], of["changes_at_all_clients"], of["responses"], of["bytes"]
-        );
-        if of["changes_left_out"] == true {
-            out.push_str("note: too many names; the changes of some were not measured\n");
-        }
-        if let (Some(used), Some(cpus)) = (of["cpus_used"].as_f64(), of["cpus"].as_f64()) {
-            _ = writeln!(out, "this process used {used} of {cpus} CPUs");
-            if used > cpus * BUSY {
-                out.push_str(
-                    "note: this process may have slowed down what it measured; use fewer clients or more machines\n",
-                );
-            }
-        }
-        out
+fn table(of: &Json) -> String {
+    let mut table = Table::new(["TIME", "COUNT", "P50", "P90", "P99", "P99.9", "MAX"]);
+    for name in TIMES {
+        let times = &of[name];
+        let millis = |key: &str| times[key].as_f64().map_or_else(|| "-".to_owned(), in_millis);
+        let quantiles = QUANTILES.map(|(key, _)| millis(key));
+        let own = [name.replace('_', " "), times["count"].to_string()];
+        table.row(own.into_iter().chain(quantiles).chain([millis(LONGEST)]));
     }
+    let mut out = table.show() + "\n";
+    // Writing to a String cannot fail.
+    _ = writeln!(
+        out,
+        "clients: {} of {} answered; failed attempts: {}; lost streams: {}",
+        of["answered"], of["clients"], of["failed_attempts"], of["lost_streams"]
+    );
+    for (cause, count) in of["causes"].as_object().into_iter().flatten() {
+        _ = writeln!(out, "  {count} times: {}", printable(cause));
+    }
+    _ = writeln!(
+        out,
+        "changes: {}, of which {} reached all clients; responses: {}, {} bytes",
+        of["changes"], of["changes_at_all_clients"], of["responses"], of["bytes"]
+    );
+    if let (Some(used), Some(cpus)) = (of["cpus_used"].as_f64(), of["cpus"].as_f64()) {
+        _ = writeln!(out, "this process used {used} of {cpus} CPUs");
+        if used > cpus * BUSY {
+            out.push_str(
+                "note: this process may have slowed down what it measured; use fewer clients or more machines\n",
+            );
+        }
+    }
+    out
 }
 
 fn figures(times: &Times) -> Json {
     let mut figures = json!({"count": times.count()});
     if times.count() > 0 {
-        for (name, fraction) in QUANTILES {
-            figures[format!("{}_ms", name.replace('.', "_"))] = json!(millis(times.quantile(fraction)));
+        for (key, fraction) in QUANTILES {
+            figures[key] = millis(times.quantile(fraction)).into();
         }
-        figures["max_ms"] = json!(millis(times.max()));
+        figures[LONGEST] = millis(times.max()).into();
     }
     figures
 }
@@ -142,8 +131,7 @@ fn millis(time: Duration) -> f64 {
 }
 
 /// With the three significant digits of the measures.
-fn in_millis(time: Duration) -> String {
-    let millis = millis(time);
+fn in_millis(millis: f64) -> String {
     let digits = if millis < 10.0 {
         2
     } else if millis < 100.0 {
