@@ -49,6 +49,19 @@ pub(crate) fn yaml(document: &Json) -> anyhow::Result<String> {
     Ok(if is_printable(&text) { text } else { json(document) })
 }
 
+/// Empty if the field is `null` or missing.
+pub(crate) fn text(field: &Json) -> String {
+    match field {
+        Json::Null => String::new(),
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn or_dash(field: &Json) -> String {
+    Some(text(field)).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
+}
+
 /// Columns are as wide as their widest cell. Control characters are escaped, so that no cell steers the
 /// terminal.
 #[derive(Clone, Debug)]

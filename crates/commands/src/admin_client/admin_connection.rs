@@ -49,23 +49,20 @@ impl fmt::Display for AdminAddress {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}; use http://HOST:PORT, with the port of `admin.address`")]
-pub(crate) struct AddressError(&'static str);
-
 impl FromStr for AdminAddress {
-    type Err = AddressError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let uri = Uri::from_str(text).map_err(|_| AddressError("this is no URI"))?;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why| Err(format!("{why}; use http://HOST:PORT, with the port of `admin.address`"));
+        let Ok(uri) = Uri::from_str(text) else { return wrong("this is no URI") };
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => return Err(AddressError("the admin address speaks no TLS")),
-            Some(_) => return Err(AddressError("the admin address speaks HTTP only")),
-            None => return Err(AddressError("the scheme is missing")),
+            Some("https") => return wrong("the admin address speaks no TLS"),
+            Some(_) => return wrong("the admin address speaks HTTP only"),
+            None => return wrong("the scheme is missing"),
         }
         if uri.path() != "/" || uri.query().is_some() {
-            return Err(AddressError("the command chooses the path itself"));
+            return wrong("the command chooses the path itself");
         }
         let host = uri.host().unwrap_or_default().to_owned();
         Ok(Self { host, port: uri.port_u16().unwrap_or(80) })
@@ -138,34 +135,25 @@ impl AdminClient {
         Ok((status, body.to_bytes()))
     }
 
-    /// Fetches a page.
-    ///
-    /// # Errors
-    ///
-    /// [`Missing`] if the relay has no such client or history.
     async fn found(&mut self, method: Method, path: &str) -> anyhow::Result<Bytes> {
         let answer = self.send(method, path).await?;
         answer.map_err(|words| anyhow!("{}{} answered 503: {words}", self.address, page(path)))
     }
 
-    /// Fetches JSON; an error is as of [`Self::found`].
-    pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Json> {
-        self.read_json(Method::GET, path).await
-    }
-
-    /// Gives an order, and returns the relay's JSON.
+    /// Gives an order by POST, or fetches JSON by GET.
     ///
     /// # Errors
     ///
-    /// [`Missing`] if there is nothing to decide on.
-    pub(super) async fn post(&mut self, path: &str) -> anyhow::Result<Json> {
-        self.read_json(Method::POST, path).await
-    }
-
-    async fn read_json(&mut self, method: Method, path: &str) -> anyhow::Result<Json> {
+    /// [`Missing`] if the relay has no such client or history, or there is nothing to decide on.
+    pub(super) async fn json(&mut self, method: Method, path: &str) -> anyhow::Result<Json> {
         let body = self.found(method, path).await?;
         let is_none = || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
         serde_json::from_slice(&body).with_context(is_none)
+    }
+
+    /// Fetches JSON; an error is as of [`Self::json`].
+    pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Json> {
+        self.json(Method::GET, path).await
     }
 
     /// Fetches a text.
@@ -203,8 +191,8 @@ mod tests {
             ("", "no URI"),
         ] {
             let error = read(text).expect_err(text);
-            assert!(error.to_string().contains(reason), "{text}: {error}");
-            assert!(error.to_string().contains("http://HOST:PORT"), "{error}");
+            assert!(error.contains(reason), "{text}: {error}");
+            assert!(error.contains("http://HOST:PORT"), "{error}");
         }
     }
 }

@@ -5,23 +5,10 @@ use std::fmt::Write as _;
 use deltafan_transport::terminal::printable;
 use serde_json::Value as Json;
 
-use crate::output::Table;
-
-/// Empty if the field is `null` or missing.
-pub(super) fn text(field: &Json) -> String {
-    match field {
-        Json::Null => String::new(),
-        Json::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
+use crate::output::{Table, or_dash, text};
 
 pub(super) fn items(list: &Json) -> &[Json] {
     list.as_array().map_or(&[], Vec::as_slice)
-}
-
-pub(super) fn or_dash(field: &Json) -> String {
-    Some(text(field)).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Or its generation without a version: `#7`.

@@ -1,5 +1,6 @@
 //! Questions and orders for one relay: filters, joined pages, and the forms of a report.
 
+use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
@@ -55,16 +56,18 @@ pub(super) async fn ask(relay: &mut AdminClient, asked: &Asked) -> anyhow::Resul
     let (document, table): (_, Table) = match asked {
         Asked::Client(id) => {
             let gone = || format!("client {id} is not connected; `deltafan clients` lists those that are");
-            let client = relay.json(&format!("/clients/{id}")).await;
+            let client = relay.get(&format!("/clients/{id}")).await;
             let told =
                 |error: anyhow::Error| if error.is::<Missing>() { Missing(gone()).into() } else { error };
             (client.map_err(told)?, one_client)
         }
         Asked::List(listing, filters, limit) => (list(relay, listing.0, filters, *limit).await?, listing.1),
-        Asked::History(filters) => (relay.json(&path("/history", filters)).await?, history),
+        Asked::History(filters) => (relay.get(&path("/history", filters)).await?, history),
         Asked::Status => (status(relay).await?, status_table),
-        Asked::Rollout => (relay.json("/rollout").await?, rollout),
-        Asked::Order(order_path, filters) => (relay.post(&path(order_path, filters)).await?, order),
+        Asked::Rollout => (relay.get("/rollout").await?, rollout),
+        Asked::Order(order_path, filters) => {
+            (relay.json(Method::POST, &path(order_path, filters)).await?, order)
+        }
     };
     Ok(Report { document, table })
 }
@@ -117,7 +120,7 @@ async fn list(
         let mut filters = filters.clone();
         filters.push(("limit", wanted.to_string()));
         filters.extend(after.map(|after: u64| ("after", after.to_string())));
-        let mut page = relay.json(&path(&format!("/{name}"), &filters)).await?;
+        let mut page = relay.get(&path(&format!("/{name}"), &filters)).await?;
         let Some(Json::Array(entries)) = page.get_mut(name).map(Json::take) else {
             anyhow::bail!("{0}/{name} has no `{name}`", relay.address);
         };

@@ -14,9 +14,8 @@ use serde_json::{Value as Json, json};
 use tokio::time::timeout;
 
 use super::admin_connection::{AdminAddress, AdminClient, Missing};
-use super::answer_tables::{or_dash, text};
 use super::listing::{Asked, Report, ask};
-use crate::output::{Format, Table};
+use crate::output::{Format, Table, or_dash, text};
 
 /// Characters of a fingerprint in a table.
 const FINGERPRINT: usize = 12;

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
-use super::answer_tables::{age, counts, items, joined, text, version};
+use super::answer_tables::{age, counts, items, joined, version};
 use super::prometheus_text::{Metrics, Sample};
+use crate::output::text;
 
 mod refusal_checks;
 mod rollout_check;
@@ -38,11 +39,11 @@ impl Facts {
     pub(super) async fn of(relay: &mut AdminClient) -> anyhow::Result<Self> {
         Ok(Self {
             ready: relay.ready().await?,
-            upstreams: relay.json("/upstreams").await?,
-            clients: relay.json("/clients?limit=0").await?,
+            upstreams: relay.get("/upstreams").await?,
+            clients: relay.get("/clients?limit=0").await?,
             // The newest that counts is among them, unless many of departed clients followed.
-            nacks: relay.json("/nacks?limit=1000").await?,
-            rollout: relay.json("/rollout").await?,
+            nacks: relay.get("/nacks?limit=1000").await?,
+            rollout: relay.get("/rollout").await?,
             metrics: Metrics::read(&relay.text("/metrics").await?),
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
         })
@@ -190,31 +191,23 @@ fn directory(facts: &Facts) -> Check {
 }
 
 /// Names with a figure above zero, in words; `None` if there are none.
-fn listed<V: Copy + Default + PartialOrd>(
-    of: &BTreeMap<&str, V>,
-    told: impl Fn(&str, V) -> String,
-) -> Option<String> {
-    let positive = of.iter().filter(|(_, value)| **value > V::default());
+fn listed(of: &BTreeMap<&str, f64>, told: impl Fn(&str, f64) -> String) -> Option<String> {
+    let positive = of.iter().filter(|(_, value)| **value > 0.0);
     let words: Vec<String> = positive.map(|(name, value)| told(name, *value)).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
 
 /// Node groups whose control plane is away, or has never answered.
 fn groups(facts: &Facts) -> Option<Check> {
-    let of_metric = |metric| -> BTreeMap<&str, f64> {
-        facts.metrics.all(metric).map(|one| (one.label("group"), one.value)).collect()
-    };
-    let stale = of_metric("deltafan_group_stale_seconds");
-    if stale.is_empty() {
+    let rules = items(&facts.upstreams["groups"]["rules"]);
+    if rules.is_empty() {
         return None;
     }
-    let (groups, unanswered) = (of_metric("deltafan_groups"), of_metric("deltafan_groups_unanswered"));
-    let of_rules = |key: &str| -> BTreeMap<&str, u64> {
-        let rules = items(&facts.upstreams["groups"]["rules"]).iter();
-        let counts = rules.filter_map(|rule| Some((rule["rule"].as_str()?, rule[key].as_u64()?)));
-        counts.filter(|(_, count)| *count > 0).collect()
+    let of = |key: &str| -> BTreeMap<&str, f64> {
+        rules.iter().filter_map(|rule| Some((rule["rule"].as_str()?, rule[key].as_f64()?))).collect()
     };
-    let (refused, unsteady) = (of_rules("refused"), of_rules("unsteady"));
+    let keys = ["stale_seconds", "groups", "unanswered", "refused", "unsteady"];
+    let [stale, groups, unanswered, refused, unsteady] = keys.map(of);
     let counted = |group: &str, count| format!("{group} ({count} groups)");
     let waiting = |group: &str, waiting: f64| {
         let all = groups.get(group).copied().unwrap_or_default().max(waiting);
@@ -406,13 +399,13 @@ mod tests {
     fn all_is_well_where_nothing_is_at_fault() {
         assert_eq!(found(&facts("")), []);
         let quiet = "deltafan_refused_total{reason=\"idle_timeout\"} 7\ndeltafan_refused_total{reason=\"stall_timeout\"} 0\n\
-                     deltafan_tls_certificate_expiry_seconds{of=\"x\",which=\"cert\"} 9000000\ndeltafan_group_stale_seconds{group=\"g\"} 0";
+                     deltafan_tls_certificate_expiry_seconds{of=\"x\",which=\"cert\"} 9000000";
         assert_eq!(found(&facts(quiet)), []);
     }
 
     #[test]
     fn what_flaps_is_told_however_it_stands_at_the_moment() {
-        let mut flaps = facts("deltafan_group_stale_seconds{group=\"g\"} 0");
+        let mut flaps = facts("");
         flaps.upstreams["unsteady"] = json!(true);
         flaps.upstreams["servers"][0]["last_error"] = json!("reset");
         flaps.upstreams["groups"] = json!({"rules": [{"rule": "g", "refused": 0, "unsteady": 2}]});
@@ -473,23 +466,21 @@ mod tests {
     fn each_fault_is_found() {
         let metrics = |line: &str| only(&facts(line));
         let of = |state, text: &str| (state, text.to_owned());
-        assert_eq!(
-            metrics("deltafan_group_stale_seconds{group=\"edge\"} 42"),
-            of(State::Fault, "node groups: resources may be out of date: edge for 42s")
-        );
+        let rules = |rules: Json| {
+            let mut facts = facts("");
+            facts.upstreams["groups"] = json!({ "rules": rules });
+            only(&facts)
+        };
+        let core = json!({"rule": "core", "groups": 2, "stale_seconds": 42.5, "refused": 0});
+        let finding = "node groups: resources may be out of date: core for 42s";
+        assert_eq!(rules(json!([core])), of(State::Fault, finding));
         // A client with a made-up node is no fault of the relay.
-        let unanswered = "deltafan_group_stale_seconds{group=\"edge\"} 0\ndeltafan_groups{group=\"edge\"} 3\n\
-                          deltafan_groups_unanswered{group=\"edge\"} 1";
+        let edge = json!({"rule": "edge", "groups": 3, "unanswered": 1, "stale_seconds": 0.0});
         let told = "never answered, does the control plane know these nodes? edge (1 of 3 groups)";
-        assert_eq!(metrics(unanswered), of(State::Note, &format!("node groups: {told}")));
-        let both = format!("{unanswered}\ndeltafan_group_stale_seconds{{group=\"core\"}} 42");
-        let finding = format!("node groups: resources may be out of date: core for 42s; {told}");
-        assert_eq!(metrics(&both), of(State::Fault, &finding));
-        let mut refused = facts("deltafan_group_stale_seconds{group=\"edge\"} 0");
-        refused.upstreams["groups"] =
-            json!({"rules": [{"rule": "edge", "refused": 2}, {"rule": "core", "refused": 0}]});
+        assert_eq!(rules(json!([edge])), of(State::Note, &format!("node groups: {told}")));
+        assert_eq!(rules(json!([edge, core])), of(State::Fault, &format!("{finding}; {told}")));
         let finding = "node groups: updates of the control plane had to be refused: edge (2 groups); see GET /upstreams?group=*";
-        assert_eq!(only(&refused), of(State::Fault, finding));
+        assert_eq!(rules(json!([{"rule": "edge", "refused": 2}])), of(State::Fault, finding));
         assert_eq!(metrics("deltafan_config_last_reload_successful 0").0, State::Fault);
         assert_eq!(metrics("deltafan_config_restart_pending 1").0, State::Note);
         assert_eq!(

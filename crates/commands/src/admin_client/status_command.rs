@@ -6,9 +6,9 @@ use deltafan_transport::terminal::printable;
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
-use super::answer_tables::{items, text};
+use super::answer_tables::items;
 use super::status_checks::{Check, Facts, State, checks};
-use crate::output::Table;
+use crate::output::{Table, text};
 
 /// Asks a relay, and judges its answers.
 pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Json> {
@@ -32,7 +32,7 @@ pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Json> {
         "well": checks.iter().all(|check| check.state != State::Fault),
         "relay": format!("deltafan {version} at {}", relay.address),
         "checks": checks.iter().map(shown).collect::<Vec<_>>(),
-        "fingerprints": relay.json("/resources?limit=0").await?["fingerprints"].take(),
+        "fingerprints": relay.get("/resources?limit=0").await?["fingerprints"].take(),
     }))
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::subscribed_names::is_collection;
 use super::watched_resources::{Change, Held};
 use super::whole_answer::Answer;
-use crate::output::{self, Format, Table};
+use crate::output::{self, Format, Table, or_dash};
 
 /// Prints an answer.
 pub(crate) fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
@@ -22,7 +22,7 @@ pub(crate) fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
 /// Header of a watch; empty unless it prints a table.
 pub(crate) fn watch_header(format: Format) -> String {
     match format {
-        Format::Table => row(["TIME", "EVENT", "TYPE", "NAME", "VERSION", "BYTES"]),
+        Format::Table => row(["TIME", "EVENT", "TYPE", "NAME", "VERSION", "BYTES"].map(str::to_owned)),
         Format::Json | Format::Yaml => String::new(),
     }
 }
@@ -34,19 +34,8 @@ pub(crate) fn show_change(
     at: SystemTime,
     format: Format,
 ) -> anyhow::Result<String> {
-    let time = utc::milliseconds(at);
-    let bytes = change.found.as_ref().map(|found| found.body.len());
-    if format == Format::Table {
-        let kind = match type_url.kind() {
-            Kind::Other => type_url.as_str(),
-            known => known.short(),
-        };
-        let version = if change.version.is_empty() { "-" } else { &change.version };
-        let bytes = bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-        return Ok(row([&time, change.event.label(), kind, &change.name, version, &bytes]));
-    }
     let mut document = json!({
-        "time": time,
+        "time": utc::milliseconds(at),
         "event": change.event.label(),
         "type": type_url.kind().short(),
         "type_url": type_url.as_str(),
@@ -55,6 +44,13 @@ pub(crate) fn show_change(
     });
     if let Some(found) = &change.found {
         document["bytes"] = json!(found.body.len());
+    }
+    if format == Format::Table {
+        let kind = if type_url.kind() == Kind::Other { "type_url" } else { "type" };
+        let cells = ["time", "event", kind, "name", "version", "bytes"];
+        return Ok(row(cells.map(|key| or_dash(&document[key]))));
+    }
+    if let Some(found) = &change.found {
         // The watch goes on if a type is unknown.
         match descriptors::any_to_json(&found.body) {
             Ok(resource) => document["resource"] = resource,
@@ -68,7 +64,7 @@ pub(crate) fn show_change(
 }
 
 /// Fixed widths: later rows are not known yet.
-fn row(cells: [&str; 6]) -> String {
+fn row(cells: [String; 6]) -> String {
     const WIDTHS: [usize; 6] = [24, 7, 4, 32, 18, 0];
     let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{:width$}  ", printable(cell)));
     cells.collect::<String>().trim_end().to_owned() + "\n"

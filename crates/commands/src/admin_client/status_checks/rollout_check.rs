@@ -2,8 +2,9 @@
 
 use serde_json::{Value as Json, json};
 
-use super::super::answer_tables::{age, items, text};
+use super::super::answer_tables::{age, items};
 use super::{Check, State, seconds};
+use crate::output::text;
 
 /// Held changes that are named.
 const NAMED: usize = 3;
