@@ -10,11 +10,11 @@ use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
 use deltafan::telemetry::{self, Lines, LogLevel};
 use deltafan::terminal::printable;
 use deltafan::{preview, snapshot};
-use deltafan_commands::NodeFile;
-use deltafan_commands::cli::{self, Command, ConfigArgs, LogFormat, SnapshotCommand, SnapshotFormat};
+use deltafan_commands::cli::{self, Command, ConfigArgs, LogFormat, SnapshotCommand};
 use deltafan_commands::process::{
     Signals, complain, print, raise_descriptor_limit, runtime, within_a_second,
 };
+use deltafan_commands::{NodeFile, show_snapshot};
 use tikv_jemallocator::Jemalloc;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::Layer as _;
@@ -47,8 +47,7 @@ fn main() -> ExitCode {
         }
         Command::Client(command) => command.run(),
         Command::Snapshot(SnapshotCommand::Show { path, output }) => {
-            let as_json = output == SnapshotFormat::Json;
-            snapshot::report(&path, as_json).and_then(print).map(done)
+            snapshot::report(&path).and_then(|report| print(show_snapshot(&report, output)?)).map(done)
         }
         Command::Snapshot(SnapshotCommand::Verify { path }) => {
             snapshot::verify(&path).and_then(print).map(done)

@@ -1,8 +1,7 @@
 //! `deltafan snapshot show` and `verify`.
 //!
-//! Owns the tables and the JSON. The file stays unchanged, and bodies are never shown.
+//! Owns the report as JSON. The file stays unchanged, and bodies are never shown.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +14,6 @@ use super::snapshot_file::{self, FileError};
 use super::snapshot_store::{Store, StoredGroup};
 use crate::cache::{Completeness, View};
 use crate::snapshot_content::{Clock, Kept, Record};
-use crate::terminal::{printable, printable_json};
 
 /// Error of a command, with the file and the remedy.
 fn told(path: &Path, error: &FileError) -> anyhow::Error {
@@ -48,14 +46,10 @@ fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
 /// # Errors
 ///
 /// The file cannot be read, or is corrupt.
-pub fn report(path: &Path, as_json: bool) -> anyhow::Result<String> {
+pub fn report(path: &Path) -> anyhow::Result<Json> {
     let groups = groups(path).map_err(|error| told(path, &error))?;
-    let clock = clock();
-    if !as_json {
-        return Ok(groups.iter().map(|(id, group)| table(id, group, clock)).collect());
-    }
-    let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock)).collect();
-    Ok(printable_json(format!("{:#}\n", json!({ "groups": groups }))))
+    let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock())).collect();
+    Ok(json!({ "groups": groups }))
 }
 
 /// Verifies each value of a snapshot. Returns a line with its size.
@@ -79,10 +73,6 @@ const fn completeness(known: Completeness) -> &'static str {
     }
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs())
-}
-
 /// Age of the content; `None` if the control plane never answered.
 fn age(group: &StoredGroup, clock: Clock) -> Option<Duration> {
     let current = Duration::from_millis(group.facts.current);
@@ -100,54 +90,6 @@ const fn view(record: &Record) -> &'static str {
         (Kept::Resource(_), View::Wildcard) => "member",
         (Kept::Resource(_), View::Named) => "by name",
     }
-}
-
-/// Title of a group. It distinguishes a rule named `own` from the own group, and `x-y` and `z` from `x` and
-/// `y-z`.
-fn title(id: &GroupId) -> String {
-    match id.rule_and_values() {
-        None => id.to_string(),
-        Some((rule, values)) if values.len() < 2 => format!("{id} (rule {})", printable(&rule)),
-        Some((rule, values)) => {
-            let values: Vec<String> = values.iter().map(|value| format!("`{}`", printable(value))).collect();
-            format!("{id} (rule {}, values {})", printable(&rule), values.join(", "))
-        }
-    }
-}
-
-fn table(id: &GroupId, group: &StoredGroup, clock: Clock) -> String {
-    let mut out = String::new();
-    let server = printable(&group.facts.server);
-    let age =
-        age(group, clock).map_or_else(|| "never answered".to_owned(), |age| format!("age {}", seconds(age)));
-    _ = writeln!(out, "group {}: from {server}, {age}", title(id));
-    for store in &group.content.stores {
-        let parameters = match store.id.parameters.is_empty() {
-            true => String::new(),
-            false => format!(" with {}", store.id.parameters),
-        };
-        let known = completeness(store.completeness);
-        let (type_url, records) = (printable(store.id.type_url.as_str()), store.records.len());
-        _ = writeln!(out, "  {type_url}{parameters}: {records} records, wildcard {known}");
-        let mut rows = vec![["NAME", "VERSION", "BYTES", "TTL LEFT", "HELD AS"].map(str::to_owned)];
-        for (name, record) in &store.records {
-            let (version, bytes) = match &record.kept {
-                Kept::Resource(resource) => {
-                    (printable(resource.version()).to_string(), resource.body().len().to_string())
-                }
-                Kept::Collection => Default::default(),
-            };
-            let left = left(record, clock).map_or_else(|| "-".to_owned(), seconds);
-            rows.push([printable(name.as_str()).to_string(), version, bytes, left, view(record).to_owned()]);
-        }
-        let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
-        let widths = [0, 1, 2, 3].map(width);
-        for [name, version, bytes, left, view] in &rows {
-            let [a, b, c, d] = widths;
-            _ = writeln!(out, "    {name:a$}  {version:b$}  {bytes:>c$}  {left:>d$}  {view}");
-        }
-    }
-    out
 }
 
 fn object(id: &GroupId, group: &StoredGroup, clock: Clock) -> Json {

@@ -16,11 +16,13 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use deltafan_transport::terminal::printable;
+use serde_json::Value;
 
 use admin_client::{Answers, Asked};
 use cli::{AdminArgs, ClientCommand, GetArgs, LoadArgs, Order, RolloutCommand, WatchArgs};
 use client::News;
 pub use client::NodeFile;
+use output::Format;
 use process::{Signals, complain, print, raise_descriptor_limit, runtime, small_runtime, unless_unread};
 
 /// As of clap.
@@ -52,6 +54,15 @@ impl ClientCommand {
             Self::Load(args) => load(*args).map(whole),
         }
     }
+}
+
+/// Report on a snapshot, in this form.
+///
+/// # Errors
+///
+/// It cannot be written as YAML.
+pub fn show_snapshot(report: &Value, format: Format) -> anyhow::Result<String> {
+    format.write(|| Ok(report), || admin_client::snapshot(report))
 }
 
 /// Returns whether all requested resources exist.

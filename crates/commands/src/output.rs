@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 /// Form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Table for people.
     #[default]
     Table,

@@ -306,6 +306,41 @@ pub(super) fn rollout(groups: &Json) -> String {
     if changes.is_empty() { groups } else { format!("{groups}\n{}", changes.without_empty_columns().show()) }
 }
 
+/// Groups of a snapshot, and below them their types with the resources.
+pub(crate) fn snapshot(report: &Json) -> String {
+    const RESOURCES: [Column; 5] = [
+        ("NAME", |of| or_dash(&of["name"])),
+        ("VERSION", |of| text(&of["version"])),
+        ("BYTES", |of| text(&of["bytes"])),
+        ("TTL LEFT", |of| age_of(&of["ttl_left_seconds"])),
+        ("HELD AS", |of| or_dash(&of["held_as"])),
+    ];
+    let mut lines = Vec::new();
+    for group in items(&report["groups"]) {
+        // Groups of several rules and values may have one text.
+        let rule = match group["rule"].as_str() {
+            Some(rule) => format!(" (rule {rule}, values {})", group["values"]),
+            None => String::new(),
+        };
+        let age = group["age_seconds"].as_f64().map(|seconds| format!("age {}", age(seconds)));
+        let age = age.unwrap_or_else(|| "never answered".to_owned());
+        lines.push(format!(
+            "group {}{rule}: from {}, {age}",
+            text(&group["group"]),
+            or_dash(&group["server"])
+        ));
+        for of in items(&group["types"]) {
+            let parameters = counts(&of["parameters"]);
+            let records = items(&of["resources"]).len();
+            let (of_type, known) = (text(&of["type"]), text(&of["wildcard"]));
+            lines.push(format!("  {of_type}, parameters {parameters}: {records} records, wildcard {known}"));
+            let table = table(&RESOURCES, &of["resources"]).show();
+            lines.extend(table.lines().map(|row| format!("    {row}")));
+        }
+    }
+    lines.iter().map(|line| printable(line) + "\n").collect()
+}
+
 /// Fields of the relay's answer, a line each.
 pub(super) fn order(answer: &Json) -> String {
     let mut out = String::new();

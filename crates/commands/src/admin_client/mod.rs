@@ -12,5 +12,6 @@ mod status_checks;
 mod status_command;
 
 pub(crate) use admin_connection::AdminAddress;
+pub(crate) use answer_tables::snapshot;
 pub(crate) use listing::{Asked, Filters, Listing};
 pub(crate) use relays::Answers;

@@ -212,23 +212,13 @@ pub enum SnapshotCommand {
         path: PathBuf,
         /// How to show it.
         #[arg(short, long, value_enum, default_value_t)]
-        output: SnapshotFormat,
+        output: Format,
     },
     /// Verify each value, and say what is broken. Exits with 1 if anything is.
     Verify {
         /// The folder of `snapshot.path`, or the file in it.
         path: PathBuf,
     },
-}
-
-/// Form of the report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SnapshotFormat {
-    /// For people.
-    #[default]
-    Table,
-    /// For programs.
-    Json,
 }
 
 /// Admin addresses of relays, and how to show what they answer.
