@@ -3,176 +3,143 @@
 //! Repeats no value of the file, as parsers' errors do, because it may be a private key. Its words come from
 //! the descriptors. From the file come only names of known fields, map keys and line numbers.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_path_to_error::{Deserializer, Segment, Track};
 use serde_saphyr::granit_parser::{self, Event, Parser};
 
-use super::{ANY, message as descriptor, message_name};
+use super::{ANY, DescriptorError, message as descriptor, message_name};
 
 /// Most values of an enum that a message lists.
 const LISTED: usize = 8;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Known field, or key of a map.
-    Key(String),
-    /// Unknown field. Never shown, because it may be a misplaced value.
-    Unknown(String),
-    Item(usize),
-}
-
-/// First fault of `value`, an invalid `message` at `place` in `text`. Example:
-/// `tlsCertificate.privateKey (line 7): expected an object (envoy.config.core.v3.DataSource)`.
-pub(super) fn first_fault(
+/// Reads `value`, which stands at `place` in `text`.
+///
+/// # Errors
+///
+/// Its first fault. Example: `tlsCertificate.privateKey (line 7): expected an object
+/// (envoy.config.core.v3.DataSource)`.
+pub(super) fn read(
     message: &MessageDescriptor,
     value: &Value,
     text: &str,
-    place: &[Step],
+    place: &[Segment],
     options: &DeserializeOptions,
-) -> String {
-    if depth(value) > DEEP {
-        return "it nests too deep".to_owned();
-    }
-    let mut search = Search { options, path: Vec::new() };
-    let reason = search.message(message, value).unwrap_or_else(|| format!("expected {}", form(message)));
-    let mut shown = String::new();
-    for step in &search.path {
-        match step {
-            Step::Key(key) => shown = if shown.is_empty() { key.clone() } else { format!("{shown}.{key}") },
-            Step::Item(index) => _ = write!(shown, "[{index}]"),
-            Step::Unknown(_) => {}
+) -> Result<DynamicMessage, String> {
+    let mut track = Track::new();
+    let tracked = Deserializer::new(value, &mut track);
+    let read = DynamicMessage::deserialize_with_options(message.clone(), tracked, options);
+    read.map_err(|error| {
+        // The error quotes values.
+        if error.to_string().contains("recursion limit") {
+            return "it nests too deep".to_owned();
         }
-    }
-    match line_of(text, &[place, &search.path].concat()) {
-        Some(line) if shown.is_empty() => format!("line {line}: {reason}"),
-        Some(line) => format!("{shown} (line {line}): {reason}"),
-        None => reason,
-    }
+        let mut path: Vec<Segment> = track.path().iter().cloned().collect();
+        let mut at = Part { kind: Kind::Message(message.clone()), whole: None, value };
+        let mut shown = String::new();
+        for step in &path {
+            match step {
+                Segment::Map { key } if shown.is_empty() => shown.clone_from(key),
+                Segment::Map { key } => _ = write!(shown, ".{key}"),
+                other => _ = write!(shown, "{other}"),
+            }
+            if at.enter(step).is_none() {
+                break;
+            }
+        }
+        let (reason, unknown) = at.fault();
+        path.extend(unknown.map(|key| Segment::Map { key: key.to_owned() }));
+        match line_of(text, place.iter().chain(&path)) {
+            Some(line) if shown.is_empty() => format!("line {line}: {reason}"),
+            Some(line) => format!("{shown} (line {line}): {reason}"),
+            None => reason,
+        }
+    })
 }
 
-/// JSON levels from which a message may nest too deep: a list item in a `Struct` takes two of the library's
-/// hundred.
-const DEEP: usize = 45;
-
-fn depth(value: &Value) -> usize {
-    let deepest = match value {
-        Value::Array(items) => items.iter().map(depth).max(),
-        Value::Object(fields) => fields.values().map(depth).max(),
-        _ => return 0,
-    };
-    1 + deepest.unwrap_or(0)
+/// Part of a value, and the kind that it should have.
+struct Part<'v> {
+    kind: Kind,
+    /// Form of a list or map. Its elements have the `kind`.
+    whole: Option<&'static str>,
+    value: &'v Value,
 }
 
-/// Search for the first fault. Its functions return the fault and leave `path` at it, or return `None` and
-/// restore `path`.
-struct Search<'o> {
-    options: &'o DeserializeOptions,
-    path: Vec<Step>,
-}
-
-impl Search<'_> {
-    fn is_valid(&self, message: &MessageDescriptor, value: &Value) -> bool {
-        DynamicMessage::deserialize_with_options(message.clone(), value, self.options).is_ok()
-    }
-
-    fn message(&mut self, message: &MessageDescriptor, value: &Value) -> Option<String> {
-        if self.is_valid(message, value) {
-            return None;
-        }
-        let expected = || Some(format!("expected {}", form(message)));
-        let Value::Object(fields) = value else { return expected() };
-        if message.full_name() != ANY {
-            return if has_own_form(message) { expected() } else { self.fields(message, fields) };
-        }
-        let Some(type_url) = fields.get("@type").and_then(Value::as_str) else { return expected() };
-        let inner = match message_name(type_url).and_then(descriptor) {
-            Ok(inner) => inner,
-            Err(error) => return Some(error.to_string()),
+impl<'v> Part<'v> {
+    /// Goes one step down. `None` if the value or the descriptors do not lead there.
+    fn enter(&mut self, step: &Segment) -> Option<()> {
+        let parent = self.value;
+        self.value = match step {
+            Segment::Map { key } => parent.get(key)?,
+            Segment::Seq { index } => parent.get(index)?,
+            _ => return None,
         };
-        if has_own_form(&inner) {
-            let value = fields.get("value").unwrap_or(&Value::Null);
-            return self.within(Step::Key("value".to_owned()), |search| search.message(&inner, value));
+        if self.whole.take().is_some() {
+            return Some(());
         }
-        self.fields(&inner, fields.iter().filter(|(key, _)| *key != "@type"))
-    }
-
-    fn fields<'v>(
-        &mut self,
-        message: &MessageDescriptor,
-        fields: impl IntoIterator<Item = (&'v String, &'v Value)>,
-    ) -> Option<String> {
-        let mut chosen: HashMap<String, FieldDescriptor> = HashMap::new();
-        for (key, value) in fields {
-            let field = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key));
-            let Some(field) = field else {
-                let alone = json!({ key.as_str(): value });
-                if self.is_valid(message, &alone) {
-                    continue;
-                }
-                self.path.push(Step::Unknown(key.clone()));
-                return Some(unknown_field(message, key));
-            };
-            if value.is_null() {
-                continue;
+        let Segment::Map { key } = step else { return None };
+        let message = content(self.kind.as_message()?, parent)?.ok()?;
+        if has_own_form(&message) {
+            // The `value` of an Any.
+            self.kind = Kind::Message(message);
+            return Some(());
+        }
+        let field = field_of(&message, key)?;
+        (self.kind, self.whole) = match field.kind() {
+            Kind::Message(entry) if field.is_map() => {
+                (entry.map_entry_value_field().kind(), Some("an object"))
             }
-            let fault = self.within(Step::Key(key.clone()), |search| search.field(&field, value));
-            if fault.is_some() {
-                return fault;
+            kind => (kind, field.is_list().then_some("a list")),
+        };
+        Some(())
+    }
+
+    /// The fault, and the unknown field that it is about. That is never shown, because it may be a misplaced value.
+    fn fault(&self) -> (String, Option<&'v str>) {
+        let Some(message) = self.kind.as_message().filter(|_| self.whole.is_none()) else {
+            return (
+                format!("expected {}", self.whole.map_or_else(|| words(&self.kind), str::to_owned)),
+                None,
+            );
+        };
+        let expected = || (format!("expected {}", form(message)), None);
+        let inner = match content(message, self.value) {
+            Some(Ok(inner)) if !has_own_form(&inner) => inner,
+            Some(Err(error)) => return (error.to_string(), None),
+            _ => return expected(),
+        };
+        let Value::Object(fields) = self.value else { return expected() };
+        let is_type = |key: &str| key == "@type" && message.full_name() == ANY;
+        if let Some(key) = fields.keys().find(|key| !is_type(key) && field_of(&inner, key).is_none()) {
+            return (unknown_field(&inner, key), Some(key));
+        }
+        let is_set = |field: &FieldDescriptor| {
+            let values = [field.json_name(), field.name()].map(|name| fields.get(name));
+            values.into_iter().flatten().any(|value| !value.is_null())
+        };
+        for oneof in inner.oneofs() {
+            let mut set = oneof.fields().filter(is_set);
+            if let (Some(one), Some(other)) = (set.next(), set.next()) {
+                return (format!("only one of {} and {} may be set", one.name(), other.name()), None);
             }
-            let oneof = field.containing_oneof().map(|oneof| oneof.name().to_owned());
-            if let Some(other) = oneof.and_then(|oneof| chosen.insert(oneof, field.clone())) {
-                return Some(format!("only one of {} and {} may be set", other.name(), field.name()));
-            }
         }
-        None
+        expected()
     }
+}
 
-    fn field(&mut self, field: &FieldDescriptor, value: &Value) -> Option<String> {
-        let name = field.json_name();
-        if field.is_map() {
-            let Value::Object(entries) = value else { return Some("expected an object".to_owned()) };
-            let of = field.kind().as_message()?.map_entry_value_field().kind();
-            return entries.iter().find_map(|(key, value)| {
-                let alone = || json!({ name: { key.as_str(): value } });
-                self.within(Step::Key(key.clone()), |search| search.one(field, &of, value, alone))
-            });
-        }
-        if field.is_list() {
-            let Value::Array(items) = value else { return Some("expected a list".to_owned()) };
-            return items.iter().enumerate().find_map(|(at, item)| {
-                let alone = || json!({ name: [item] });
-                self.within(Step::Item(at), |search| search.one(field, &field.kind(), item, alone))
-            });
-        }
-        self.one(field, &field.kind(), value, || json!({ name: value }))
+/// Message whose fields are in a value: of an `Any` the one that it names, if any.
+fn content(message: &MessageDescriptor, value: &Value) -> Option<Result<MessageDescriptor, DescriptorError>> {
+    if message.full_name() != ANY {
+        return Some(Ok(message.clone()));
     }
+    let type_url = value.get("@type")?.as_str()?;
+    Some(message_name(type_url).and_then(descriptor))
+}
 
-    /// Checks one value of a field; `alone` is a message with nothing else.
-    fn one(
-        &mut self,
-        field: &FieldDescriptor,
-        kind: &Kind,
-        value: &Value,
-        alone: impl FnOnce() -> Value,
-    ) -> Option<String> {
-        if let Kind::Message(message) = kind {
-            return self.message(message, value);
-        }
-        let is_valid = self.is_valid(field.parent_message(), &alone());
-        (!is_valid).then(|| format!("expected {}", words(kind)))
-    }
-
-    fn within(&mut self, step: Step, search: impl FnOnce(&mut Self) -> Option<String>) -> Option<String> {
-        self.path.push(step);
-        let fault = search(self);
-        if fault.is_none() {
-            self.path.pop();
-        }
-        fault
-    }
+fn field_of(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+    message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key))
 }
 
 fn unknown_field(message: &MessageDescriptor, key: &str) -> String {
@@ -235,7 +202,7 @@ fn words(kind: &Kind) -> String {
 }
 
 /// Line of the value at the end of a path, or of the last step in the text. JSON is read as YAML.
-fn line_of(text: &str, path: &[Step]) -> Option<usize> {
+fn line_of<'p>(text: &str, path: impl IntoIterator<Item = &'p Segment>) -> Option<usize> {
     let options = granit_parser::options! { emit_comments: false, emit_unresolved_aliases: true };
     let events = Parser::new_from_str_with_options(text, options).map_while(Result::ok);
     let mut nodes = events.map(|(event, span)| (event, span.start.line()));
@@ -252,11 +219,11 @@ fn line_of(text: &str, path: &[Step]) -> Option<usize> {
 /// Node below a started one, with the line of its key or its own.
 fn child<'t>(
     parent: &Event<'t>,
-    step: &Step,
+    step: &Segment,
     nodes: &mut impl Iterator<Item = (Event<'t>, usize)>,
 ) -> Option<(Event<'t>, usize)> {
     match (parent, step) {
-        (Event::MappingStart(..), Step::Key(name) | Step::Unknown(name)) => loop {
+        (Event::MappingStart(..), Segment::Map { key: name }) => loop {
             let (key, line) = nodes.next().filter(|(event, _)| !matches!(event, Event::MappingEnd))?;
             skip(&key, nodes);
             let (value, _) = nodes.next()?;
@@ -265,7 +232,7 @@ fn child<'t>(
             }
             skip(&value, nodes);
         },
-        (Event::SequenceStart(..), Step::Item(at)) => {
+        (Event::SequenceStart(..), Segment::Seq { index: at }) => {
             for _ in 0..*at {
                 skip(&nodes.next()?.0, nodes);
             }

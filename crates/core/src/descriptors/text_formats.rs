@@ -15,8 +15,9 @@ use prost_reflect::{
     DeserializeOptions, DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value as ProtoValue,
 };
 use serde_json::Value;
+use serde_path_to_error::Segment;
 
-use super::document_fault::{Step, first_fault};
+use super::document_fault;
 use super::{ANY, DescriptorError, MAX_DEPTH, any_type_url, message, unpack_any};
 use crate::resource::wire::put_bytes;
 
@@ -105,9 +106,9 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, TextError> {
             "expected an {NODE}, or a bootstrap with a `node`, as an object"
         )));
     }
-    let place = Vec::from_iter(value.get("node").map(|_| Step::Key("node".to_owned())));
+    let place = Vec::from_iter(value.get("node").map(|_| Segment::Map { key: "node".to_owned() }));
     let what = if place.is_empty() { "it has no `node`, and by itself it" } else { "its `node`" };
-    let node = parse(NODE, node, text, &place, &DeserializeOptions::new())?;
+    let node = document_fault::read(&message(NODE)?, node, text, &place, &DeserializeOptions::new());
     let node = node.map_err(|fault| TextError::Syntax(format!("{what} is not a valid {NODE}: {fault}")))?;
     Ok(encode(&node)?)
 }
@@ -136,7 +137,7 @@ pub fn read_response(json: &[u8]) -> Result<Vec<u8>, TextError> {
     let text = utf8(json)?;
     let value = json_value(text)?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let response = parse(DISCOVERY_RESPONSE, &value, text, &[], &options)?;
+    let response = document_fault::read(&message(DISCOVERY_RESPONSE)?, &value, text, &[], &options);
     let response =
         response.map_err(|fault| TextError::Syntax(format!("not a DiscoveryResponse: {fault}")))?;
     Ok(encode(&response)?)
@@ -238,23 +239,9 @@ fn from_value(value: &Value, text: &str) -> Result<Document, TextError> {
         true => (ANY, Document::Any),
         false => (DISCOVERY_RESPONSE, Document::Response),
     };
-    let options = DeserializeOptions::new();
-    let parsed = parse(type_name, value, text, &[], &options)?;
+    let parsed = document_fault::read(&message(type_name)?, value, text, &[], &DeserializeOptions::new());
     let parsed = parsed.map_err(|fault| TextError::Syntax(format!("not a valid {type_name}: {fault}")))?;
     Ok(document(encode(&parsed)?))
-}
-
-fn parse(
-    type_name: &str,
-    value: &Value,
-    text: &str,
-    place: &[Step],
-    options: &DeserializeOptions,
-) -> Result<Result<DynamicMessage, String>, DescriptorError> {
-    let descriptor = message(type_name)?;
-    let parsed = DynamicMessage::deserialize_with_options(descriptor.clone(), value, options);
-    // The error quotes values, and has no place.
-    Ok(parsed.map_err(|_| first_fault(&descriptor, value, text, place, options)))
 }
 
 struct Outline {
