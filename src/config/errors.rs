@@ -10,15 +10,11 @@ use crate::terminal::printable;
 pub(super) use crate::descriptors::near;
 pub(super) use crate::terminal::{PEM, quoted};
 
-/// Further problems are only counted: every line can be wrong.
-const MAX_PROBLEMS: usize = 100;
-
 /// Rejected file, or ignored keys: at least one problem, in file order. Prints one `FILE:LINE: ...` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     origin: String,
     problems: Vec<Problem>,
-    untold: usize,
 }
 
 /// Unknown keys are those of a newer version, or slips.
@@ -42,12 +38,7 @@ pub struct Problem {
 
 impl ConfigError {
     pub(super) fn single(origin: &str, problem: Problem) -> Self {
-        Self { origin: origin.to_owned(), problems: vec![problem], untold: 0 }
-    }
-
-    /// By line; at most 100.
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
+        Self { origin: origin.to_owned(), problems: vec![problem] }
     }
 }
 
@@ -59,9 +50,6 @@ impl fmt::Display for ConfigError {
                 Some(line) => write!(f, "{newline}{}:{line}: {message}", self.origin)?,
                 None => write!(f, "{newline}{}: {message}", self.origin)?,
             }
-        }
-        if self.untold > 0 {
-            write!(f, "\n{}: {} more problems are not listed", self.origin, self.untold)?;
         }
         Ok(())
     }
@@ -121,13 +109,11 @@ impl Report {
     }
 }
 
-/// Problems in file order, up to the limit; `None` if there are none.
+/// Problems in file order; `None` if there are none.
 fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
     if problems.is_empty() {
         return None;
     }
     problems.sort_by_key(|problem| problem.line);
-    let untold = problems.len().saturating_sub(MAX_PROBLEMS);
-    problems.truncate(MAX_PROBLEMS);
-    Some(ConfigError { origin: origin.to_owned(), problems, untold })
+    Some(ConfigError { origin: origin.to_owned(), problems })
 }

@@ -1,6 +1,6 @@
 //! YAML as nodes that remember their line.
 //!
-//! Owns the limits on size, depth and nodes, and the allowed YAML: one document, text keys set once, no tags,
+//! Owns the limits on size and depth, and the allowed YAML: one document, text keys set once, no tags,
 //! no aliases. Knows no key of the schema. Built from parser events: serde stops at the first problem and
 //! loses the line before a value is judged.
 
@@ -18,9 +18,6 @@ const MAX_BYTES: usize = 1024 * 1024;
 
 /// The schema needs five.
 const MAX_DEPTH: usize = 32;
-
-/// 1 MiB of `[],[],[]` would take far more memory than needed.
-const MAX_NODES: usize = 50_000;
 
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -96,7 +93,7 @@ pub(super) fn read(text: &str, report: &Report) -> Option<Tree> {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };
-    let mut builder = Builder { report, open: Vec::new(), root: None, nodes: 0 };
+    let mut builder = Builder { report, open: Vec::new(), root: None };
     for event in Parser::new_from_str_with_options(text, options) {
         let step = match event {
             Ok((event, span)) => builder.take(event, span),
@@ -136,7 +133,6 @@ struct Builder<'a> {
     report: &'a Report,
     open: Vec<Open>,
     root: Option<Tree>,
-    nodes: usize,
 }
 
 impl Builder<'_> {
@@ -198,10 +194,6 @@ impl Builder<'_> {
     }
 
     fn add(&mut self, mut value: Tree) -> Result<(), Fatal> {
-        self.nodes += 1;
-        if self.nodes > MAX_NODES {
-            return Err((value.line, format!("has more than {MAX_NODES} values")));
-        }
         match self.open.last_mut() {
             None => self.root = Some(value),
             Some(Open::List { items, .. }) => items.push(value),

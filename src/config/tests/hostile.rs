@@ -62,12 +62,6 @@ fn deep_nesting_is_refused() {
 }
 
 #[test]
-fn a_crowd_of_values_is_refused() {
-    let text = refused_part(&format!("node: {{metadata: {{a: [{}]}}}}", "[],".repeat(200_000)));
-    assert_eq!(text, "f:2: has more than 50000 values");
-}
-
-#[test]
 fn huge_texts_are_refused() {
     assert_eq!(refused(&" ".repeat((1 << 20) + 1)), "f:1: is larger than 1048576 bytes");
 
@@ -144,14 +138,6 @@ fn text_of_a_file_cannot_steer_a_terminal() {
 }
 
 #[test]
-fn a_thousand_problems_are_told_in_a_hundred_lines() {
-    let keys: String = (0..1000).map(|number| format!("key_{number}: 1\n")).collect();
-    let text = refused_part(&keys);
-    assert_eq!(text.lines().count(), 101);
-    assert_eq!(text.lines().last(), Some("f: 900 more problems are not listed"));
-}
-
-#[test]
 fn long_texts_are_not_repeated_at_length() {
     let text = refused_part(&format!("{}: 1\n", "ä".repeat(1000)));
     assert!(
@@ -165,7 +151,7 @@ fn is_read_or_refused(text: &str) -> Result<(), TestCaseError> {
     for line in errors.iter().flat_map(|errors| errors.lines()) {
         let number = line.strip_prefix("f:").and_then(|rest| rest.split(':').next());
         let has_line = number.is_some_and(|number| number.parse::<usize>().is_ok_and(|line| line > 0));
-        prop_assert!(has_line || line.ends_with("more problems are not listed"), "{}", line);
+        prop_assert!(has_line, "{}", line);
     }
     Ok(())
 }
