@@ -11,17 +11,15 @@ use super::errors::quoted;
 use super::mapping::{Mapping, check_unique};
 use super::node::Locality;
 use super::notation::{
-    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written, expression,
-    whole,
+    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written, entries,
+    expression, whole,
 };
 use super::schema::{Entries, Key, Printed, Section, Shape};
 use super::section::section;
 use super::values::no_field;
 use crate::node_field::NodeField;
-use crate::node_group::{Condition, Fault, MatchKey, NodeSpec, Rule, RuleSpec, Unmatched};
+use crate::node_group::{Condition, MatchKey, Rule, RuleSpec, Unmatched};
 
-/// Rules are tried one by one for each client.
-const MAX_RULES: usize = 1000;
 const MAX_NAME: usize = 63;
 /// The relay's own group; no rule may have this name.
 const OWN: &str = "own";
@@ -77,7 +75,7 @@ section! {
             NodeOfGroup, required = "the node that the control plane sees, or `client`",
             example = "{id: \"edge-${region}\", cluster: edge, locality: {region: \"${region}\"}, metadata: {role: gateway}}"
         )]
-        node: GroupNode,
+        node: Option<Map<String, Json>>,
     }
 }
 
@@ -98,12 +96,6 @@ section! {
         #[key(Optional<Anything>)]
         metadata: Option<Map<String, Json>>,
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum GroupNode {
-    Made(MadeNode),
-    Client,
 }
 
 #[derive(Debug, Clone)]
@@ -130,7 +122,8 @@ impl Section for GroupRule {
 
     fn read(mapping: &Mapping<'_>) -> Option<Self> {
         let written = WrittenRule::read(mapping)?;
-        match written.rule() {
+        let WrittenRule { name, conditions, key, node } = written.clone();
+        match Rule::new(RuleSpec { name: &name.0, conditions, key: key.as_deref(), node }) {
             Ok(rule) => Some(Self { written, rule }),
             Err(faults) => {
                 faults.iter().for_each(|fault| mapping.wrong_at(&fault.path, &fault.problem));
@@ -144,32 +137,8 @@ impl Section for GroupRule {
     }
 }
 
-impl WrittenRule {
-    fn rule(&self) -> Result<Rule, Vec<Fault>> {
-        let node = match &self.node {
-            GroupNode::Client => NodeSpec::Client,
-            GroupNode::Made(MadeNode { id, cluster, locality, metadata }) => NodeSpec::Made {
-                id,
-                cluster: cluster.as_deref(),
-                locality: locality
-                    .as_ref()
-                    .map(|Locality { region, zone, sub_zone }| [&**region, &**zone, &**sub_zone]),
-                metadata: metadata.as_ref(),
-            },
-        };
-        let conditions = self.conditions.clone();
-        Rule::new(RuleSpec { name: &self.name.0, conditions, key: self.key.as_deref(), node })
-    }
-}
-
 fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
     let rules = mapping.sections("rules").unwrap_or_default();
-    if let Some(rule) = rules.get(MAX_RULES) {
-        rule.wrong_itself(
-            rule.line(),
-            &format!("more than {MAX_RULES} rules; write one with a `key` for many groups"),
-        );
-    }
     check_unique(&rules, "name", "is the name of the rule", |rule| {
         rule.again("name", |word| RuleName::parse(word.text, word.base).map(|name| name.0))
     });
@@ -241,33 +210,29 @@ fn match_key(text: &str) -> Result<MatchKey, String> {
     text.parse().map_err(|error| no_field(error, names, text))
 }
 
-/// Node of a group: a mapping, or the word `client`.
+/// Node of a group: a mapping, or the word `client`, which is `None`.
 #[derive(Debug)]
 struct NodeOfGroup;
 
-impl Notation<GroupNode> for NodeOfGroup {
+impl Notation<Option<Map<String, Json>>> for NodeOfGroup {
     const SHAPE: Shape = Shape::Value;
 
-    fn read(rule: &Mapping<'_>, name: &str) -> Option<GroupNode> {
+    fn read(rule: &Mapping<'_>, name: &str) -> Option<Option<Map<String, Json>>> {
         let section = rule.section(name);
         if rule.again(name, |word| Ok(word.text == CLIENT)) == Some(true) {
-            return Some(GroupNode::Client);
+            return Some(None);
         }
         if !rule.has(name) || !section.is_mapping("`client` or a mapping") {
             return None;
         }
-        whole(&section).map(GroupNode::Made)
+        match serde_json::to_value(Printed::Section(entries(&whole::<MadeNode>(&section)?))) {
+            Ok(Json::Object(fields)) => Some(Some(fields)),
+            _ => None,
+        }
     }
 
-    fn print(value: &GroupNode, name: &'static str, into: &mut Entries) {
-        let printed = match value {
-            GroupNode::Client => Printed::Value(CLIENT.into()),
-            GroupNode::Made(node) => {
-                let mut entries = Entries::new();
-                node.print(&mut entries);
-                Printed::Section(entries)
-            }
-        };
-        into.push((name, printed));
+    fn print(value: &Option<Map<String, Json>>, name: &'static str, into: &mut Entries) {
+        let node = value.as_ref().map_or_else(|| CLIENT.into(), |fields| Json::Object(fields.clone()));
+        into.push((name, Printed::Value(node)));
     }
 }

@@ -361,7 +361,7 @@ pub(super) fn whole<T: Section>(mapping: &Mapping<'_>) -> Option<T> {
     T::read(mapping)
 }
 
-fn entries<T: Section>(section: &T) -> Entries {
+pub(super) fn entries<T: Section>(section: &T) -> Entries {
     let mut entries = Entries::new();
     section.print(&mut entries);
     entries

@@ -13,7 +13,7 @@ use deltafan::cache::{
     Cache, Change, Completeness, Limits, Membership, Op, Protocol, Resend, StreamProfile, Subscription,
     TtlSupport, View, WakeHandle, Writer,
 };
-use deltafan::node_group::{Condition, GroupRules, NodeSpec, Placement, Rule, RuleSpec, Unmatched};
+use deltafan::node_group::{Condition, GroupRules, Placement, Rule, RuleSpec, Unmatched};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
@@ -296,8 +296,7 @@ fn cost_of_placing(rules: usize) -> Duration {
     let rule = |at: usize| {
         let key = format!("node.metadata.labels.k{at}").parse().unwrap();
         let conditions = vec![Condition::new(key, "x", Regex::new(r"\Ax\z").unwrap())];
-        Rule::new(RuleSpec { name: &format!("r{at}"), conditions, key: None, node: NodeSpec::Client })
-            .unwrap()
+        Rule::new(RuleSpec { name: &format!("r{at}"), conditions, key: None, node: None }).unwrap()
     };
     let rules = GroupRules::new((0..rules).map(rule).collect(), Unmatched::Own, Node::default(), 256);
     let many: serde_json::Map<_, _> = (0..4000).map(|at| (format!("x{at}"), at.into())).collect();

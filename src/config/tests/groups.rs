@@ -1,9 +1,6 @@
-//! Rules of groups: the messages for wrong ones, and their bound.
+//! Rules of groups: the messages for wrong ones.
 
-use serde_json::json;
-
-use super::{UPSTREAM, refused_part};
-use crate::config::Config;
+use super::refused_part;
 
 #[test]
 fn faults_are_told_with_their_lines() {
@@ -96,17 +93,4 @@ fn faults_are_told_with_their_lines() {
     ] {
         assert_eq!(refused_part(&text), message, "{text}");
     }
-}
-
-#[test]
-fn rules_of_groups_are_bounded() {
-    let rules = |count: usize| {
-        let rule = |at| json!({"name": format!("r{at}"), "match": {"node.id": "a"}, "node": "client"});
-        format!("groups: {{rules: {}}}\n", serde_json::Value::from_iter((0..count).map(rule)))
-    };
-    assert!(Config::parse(&format!("{UPSTREAM}{}", rules(1000)), "f").is_ok());
-    assert_eq!(
-        refused_part(&rules(1001)),
-        "f:2: `groups.rules[]`: more than 1000 rules; write one with a `key` for many groups"
-    );
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use deltafan::cache::{Budget, Cache, Claim, ParameterView, Protocol, View, Writer};
 use deltafan::group_table::GroupTable;
 use deltafan::node_group::{
-    Condition, GroupKey, GroupNode, GroupPlace, GroupRules, NodeSpec, Placement, Rule, RuleSpec, Unmatched,
+    Condition, GroupKey, GroupNode, GroupPlace, GroupRules, Placement, Rule, RuleSpec, Unmatched,
 };
 use deltafan::proto::Node;
 use deltafan::resource::{Resource, TypeUrl};
@@ -68,13 +68,8 @@ impl Host {
     pub(crate) fn new(plan: &Plan, groups: GroupPlan) -> Self {
         let whole = Regex::new(r"\A(?:fleet-(?P<fleet>[0-9]+))\z").expect("a pattern");
         let condition = Condition::new("node.cluster".parse().expect("a key"), "fleet-…", whole);
-        let made = NodeSpec::Made {
-            id: "edge-${fleet}",
-            cluster: Some("fleet-${fleet}"),
-            locality: None,
-            metadata: None,
-        };
-        let node = if groups.lends_nodes { NodeSpec::Client } else { made };
+        let made = serde_json::json!({"id": "edge-${fleet}", "cluster": "fleet-${fleet}"});
+        let node = made.as_object().filter(|_| !groups.lends_nodes).cloned();
         let spec = RuleSpec { name: "fleet", conditions: vec![condition], key: Some("${fleet}"), node };
         let rules = vec![Rule::new(spec).expect("a rule")];
         Self {

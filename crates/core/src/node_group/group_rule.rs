@@ -20,10 +20,6 @@ use crate::identity::Certificate;
 use crate::node_field::{FieldReader, Missing, NodeField};
 use crate::proto::{self, Locality, Node};
 
-const MAX_VALUES: usize = 16;
-/// Most uses of values in key and node.
-const MAX_PLACES: usize = 64;
-
 /// Last value of a key, if groups differ by certificate.
 const CERTIFICATE: &str = "the names in the certificate";
 
@@ -35,21 +31,9 @@ pub struct RuleSpec<'a> {
     pub conditions: Vec<Condition>,
     /// Without a template the rule has one group.
     pub key: Option<&'a str>,
-    pub node: NodeSpec<'a>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum NodeSpec<'a> {
-    /// Missing fields are those of the relay's own node.
-    Made {
-        id: &'a str,
-        cluster: Option<&'a str>,
-        /// Templates of `region`, `zone` and `sub_zone`.
-        locality: Option<[&'a str; 3]>,
-        metadata: Option<&'a Map<String, Json>>,
-    },
-    /// The node of one of the group's clients, verbatim.
-    Client,
+    /// Fields of the node as JSON, with templates as texts: `id`, `cluster`, `locality` and `metadata`. Missing ones are
+    /// those of the relay's own node. `None`: the node of one of the group's clients, verbatim.
+    pub node: Option<Map<String, Json>>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +42,8 @@ pub struct Rule {
     conditions: Vec<Condition>,
     key: Template,
     values: Vec<ValueSource>,
-    node: NodeForm,
+    /// As of [`RuleSpec`].
+    node: Option<Vec<(String, Tree)>>,
     by_identity: bool,
 }
 
@@ -68,17 +53,6 @@ enum ValueSource {
     Capture { condition: usize, group: usize },
     /// A missing field is empty text.
     Field(NodeField),
-}
-
-#[derive(Clone, Debug)]
-enum NodeForm {
-    Made {
-        id: Template,
-        cluster: Option<Template>,
-        locality: Option<[Template; 3]>,
-        metadata: Option<Vec<(String, Tree)>>,
-    },
-    Client,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,23 +69,12 @@ impl Rule {
     /// # Errors
     ///
     /// Every fault: repeated or invalid names of captures; texts that are no
-    /// templates; unknown names of values; too many values; a value in `node` that is not in `key`,
+    /// templates; unknown names of values; a value in `node` that is not in `key`,
     /// so that the node would depend on which client came first.
     pub fn new(spec: RuleSpec<'_>) -> Result<Self, Vec<Fault>> {
         let mut reader = Reader::of(&spec.conditions);
         let key = spec.key.map(|text| reader.key(text)).unwrap_or_default();
-        let node = match spec.node {
-            NodeSpec::Client => NodeForm::Client,
-            NodeSpec::Made { id, cluster, locality, metadata } => NodeForm::Made {
-                id: reader.node(&path(&["node", "id"]), id),
-                cluster: cluster.map(|text| reader.node(&path(&["node", "cluster"]), text)),
-                locality: locality.map(|[region, zone, sub_zone]| {
-                    [("region", region), ("zone", zone), ("sub_zone", sub_zone)]
-                        .map(|(field, text)| reader.node(&path(&["node", "locality", field]), text))
-                }),
-                metadata: metadata.map(|fields| reader.object(&path(&["node", "metadata"]), fields)),
-            },
-        };
+        let node = spec.node.map(|fields| reader.object(&path(&["node"]), &fields));
         let Reader { values, faults, .. } = reader;
         if !faults.is_empty() {
             return Err(faults);
@@ -124,7 +87,7 @@ impl Rule {
             ValueSource::Capture { condition, .. } => conditions[*condition].key.is_proven(),
             ValueSource::Field(_) => false,
         };
-        let by_identity = matches!(node, NodeForm::Client) && !values.iter().any(is_proven);
+        let by_identity = node.is_none() && !values.iter().any(is_proven);
         Ok(Self { name: spec.name.into(), conditions, key, values, node, by_identity })
     }
 
@@ -152,7 +115,7 @@ impl Rule {
 
     /// Whether its groups show the node of a client.
     pub(super) const fn lends(&self) -> bool {
-        matches!(self.node, NodeForm::Client)
+        self.node.is_none()
     }
 
     pub(super) const fn is_by_identity(&self) -> bool {
@@ -195,25 +158,24 @@ impl Rule {
     }
 
     pub(super) fn node(&self, key: &GroupKey, own: &Node) -> GroupNode {
-        let NodeForm::Made { id, cluster, locality, metadata } = &self.node else { return GroupNode::Client };
-        let fill = |template: &Template| template.fill(&key.values);
-        let made = Node {
-            id: fill(id),
-            cluster: cluster.as_ref().map_or_else(|| own.cluster.clone(), fill),
-            locality: locality.as_ref().map_or_else(
-                || own.locality.clone(),
-                |parts| {
-                    let [region, zone, sub_zone] = parts.each_ref().map(fill);
-                    Some(Locality { region, zone, sub_zone })
-                },
-            ),
-            metadata: metadata.as_ref().map_or_else(
-                || own.metadata.clone(),
-                |fields| proto::structure(&Tree::object(fields, &key.values)).encode_to_vec().into(),
-            ),
-            ..own.clone()
-        };
-        GroupNode::Made(Box::new(made))
+        let Some(node) = &self.node else { return GroupNode::Client };
+        let made = Tree::object(node, &key.values);
+        let text = |of: &Map<String, Json>, field| of.get(field).and_then(Json::as_str).map(str::to_owned);
+        let object = |field| made.get(field).and_then(Json::as_object);
+        let own = own.clone();
+        let locality = object("locality").map(|of| {
+            let [region, zone, sub_zone] =
+                ["region", "zone", "sub_zone"].map(|part| text(of, part).unwrap_or_default());
+            Locality { region, zone, sub_zone }
+        });
+        let metadata = object("metadata").map(|fields| proto::structure(fields).encode_to_vec().into());
+        GroupNode::Made(Box::new(Node {
+            id: text(&made, "id").unwrap_or(own.id),
+            cluster: text(&made, "cluster").unwrap_or(own.cluster),
+            locality: locality.or(own.locality),
+            metadata: metadata.unwrap_or(own.metadata),
+            ..own
+        }))
     }
 
     pub(super) fn outcome<'a>(
@@ -248,13 +210,12 @@ struct Reader {
     /// In one namespace for all conditions.
     captures: HashMap<String, ValueSource>,
     values: Vec<(String, ValueSource)>,
-    places: usize,
     faults: Vec<Fault>,
 }
 
 impl Reader {
     fn of(conditions: &[Condition]) -> Self {
-        let mut reader = Self { captures: HashMap::new(), values: Vec::new(), places: 0, faults: Vec::new() };
+        let mut reader = Self { captures: HashMap::new(), values: Vec::new(), faults: Vec::new() };
         for (at, condition) in conditions.iter().enumerate() {
             let path = path(&["match", &condition.key.to_string()]);
             for (group, name) in condition.captures() {
@@ -285,10 +246,6 @@ impl Reader {
                 return Some(at);
             }
             let source = reader.source(path, name)?;
-            if reader.values.len() == MAX_VALUES {
-                reader.fault(path, format!("has more than {MAX_VALUES} values"));
-                return None;
-            }
             reader.values.push((name.to_owned(), source));
             Some(reader.values.len() - 1)
         })
@@ -332,16 +289,7 @@ impl Reader {
         text: &str,
         resolve: impl Fn(&mut Self, &[String], &str) -> Option<usize>,
     ) -> Template {
-        let result = Template::parse(text, |name| {
-            self.places += 1;
-            if self.places == MAX_PLACES + 1 {
-                self.fault(
-                    path,
-                    format!("a value stands in more than {MAX_PLACES} places of `key` and `node`"),
-                );
-            }
-            resolve(self, path, name)
-        });
+        let result = Template::parse(text, |name| resolve(self, path, name));
         result.unwrap_or_else(|error| {
             self.fault(path, error.to_owned());
             Template::default()

@@ -12,8 +12,8 @@
 //! one of its clients. [`GroupRules::outcomes`] explains the result of each rule.
 //!
 //! Invariants: the first rule that matches decides · a made node depends only on its group's key
-//! and the configuration, not on which client came first · values are bounded in length and number,
-//! so neither key nor node grow with a client's claims · proven names are never taken from a node.
+//! and the configuration, not on which client came first · values are bounded in length, so neither
+//! key nor node grow with a client's claims · proven names are never taken from a node.
 
 mod group_rule;
 mod match_condition;
@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-pub use group_rule::{Fault, NodeSpec, Rule, RuleSpec};
+pub use group_rule::{Fault, Rule, RuleSpec};
 pub use match_condition::{Condition, MatchKey, NodeMatch};
 
 use crate::identity::Certificate;
