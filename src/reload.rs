@@ -17,8 +17,6 @@ use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
-/// Wait for an editor to finish.
-const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
 /// Interval of reads without an event.
 const POLL: Duration = Duration::from_secs(10);
 
@@ -128,7 +126,7 @@ impl WatchedConfig {
             wake.notify_one();
         };
         let names = ("configuration", "the configuration");
-        let _follower = FileFollower::start(names, (DEBOUNCE, POLL), look)
+        let _follower = FileFollower::start(names, (Debounce::DEFAULT, POLL), look)
             .inspect_err(|error| {
                 tracing::warn!(%error, "cannot watch the configuration file; it is read again on SIGHUP only");
             })

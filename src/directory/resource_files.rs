@@ -3,13 +3,13 @@
 //! Invariants:
 //! - Only regular files are read, up to [`MAX_FILE_BYTES`].
 //! - A file that cannot be read or parsed keeps its resources.
-//! - A file is read again only when its fingerprint changes, and parsed again only when its content does.
+//! - A file is read again only when its fingerprint changes.
 //!
 //! A thread of its own reads and parses, so that a slow disk or large file never blocks the runtime. The channel
 //! keeps only the newest state: a slow reader misses steps, never the outcome. Events only trigger a look at the directory. A
 //! lost event, or none at all (network filesystems), costs time until the next poll, never correctness.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::file_decoder::decode;
 use super::{DirectoryError, FileFailure, FileResource, ResourceKey, Scan};
@@ -40,8 +39,6 @@ const NAMED_DUPLICATES: usize = 3;
 pub(super) struct Files {
     /// By name, which is also the precedence.
     files: BTreeMap<OsString, FileState>,
-    /// Other entries, each logged once.
-    passed_over: BTreeSet<OsString>,
     directory_failure: Option<FileFailure>,
     /// Whether the directory was ever listed.
     is_listed: bool,
@@ -51,8 +48,6 @@ pub(super) struct Files {
 struct FileState {
     /// Fingerprint at the last reading, if reliable.
     fingerprint: Option<Fingerprint>,
-    /// Hash of the last parsed bytes.
-    content: Option<u64>,
     resources: Vec<FileResource>,
     /// Whether `resources` come from some content of the file.
     is_known: bool,
@@ -77,15 +72,8 @@ impl Files {
         let mut changed = self.directory_failure.take().is_some();
         self.is_listed = true;
         let mut before = std::mem::take(&mut self.files);
-        let passed_over = std::mem::take(&mut self.passed_over);
         for name in names {
-            let Some(format) = Format::of(Path::new(&name)) else {
-                if !passed_over.contains(&name) {
-                    tracing::debug!(file = %name.display(), "ignored: not the extension of a resource file");
-                }
-                self.passed_over.insert(name);
-                continue;
-            };
+            let Some(format) = Format::of(Path::new(&name)) else { continue };
             let known = before.remove(&name);
             let is_new = known.is_none();
             let mut state = known.unwrap_or_default();
@@ -172,10 +160,6 @@ impl FileState {
     }
 
     fn parse(&mut self, format: Format, bytes: &[u8]) -> bool {
-        let content = xxh3_64(bytes);
-        if self.content.replace(content) == Some(content) {
-            return false;
-        }
         // A panic in a foreign parser is a fault of the file, not the end of the subscription.
         let decoded = std::panic::catch_unwind(|| decode(format, bytes));
         match decoded {
@@ -262,29 +246,14 @@ fn too_large() -> io::Error {
     io::Error::other(format!("larger than {} MiB: split it", MAX_FILE_BYTES >> 20))
 }
 
-/// Waits of the watch.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timing {
-    /// Wait for several files that are replaced one by one.
-    pub(super) debounce: Debounce,
-    /// Interval of looks without an event.
-    pub(super) poll: Duration,
-}
+/// Interval of looks without an event.
+const POLL: Duration = Duration::from_secs(10);
 
 /// Watched directory. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Directory {
     scans: watch::Receiver<Option<Arc<Scan>>>,
     _follower: FileFollower,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            debounce: Debounce { quiet: Duration::from_millis(50), longest: Duration::from_millis(500) },
-            poll: Duration::from_secs(10),
-        }
-    }
 }
 
 impl Directory {
@@ -294,10 +263,10 @@ impl Directory {
     ///
     /// [`DirectoryError`] if the directory does not exist or cannot be watched.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DirectoryError> {
-        Self::open_with(path.as_ref(), Timing::default())
+        Self::open_with(path.as_ref(), POLL)
     }
 
-    pub(super) fn open_with(path: &Path, timing: Timing) -> Result<Self, DirectoryError> {
+    pub(super) fn open_with(path: &Path, poll: Duration) -> Result<Self, DirectoryError> {
         let directory = existing(path)?;
         let (publish, scans) = watch::channel(None);
         let mut files = Files::default();
@@ -309,7 +278,7 @@ impl Directory {
             }
         };
         let names = ("directory", "the resource directory");
-        let follower = FileFollower::start(names, (timing.debounce, timing.poll), look)
+        let follower = FileFollower::start(names, (Debounce::DEFAULT, poll), look)
             .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
         Ok(Self { scans, _follower: follower })
     }

@@ -41,6 +41,8 @@ pub struct Debounce {
 }
 
 impl Debounce {
+    pub const DEFAULT: Self = Self { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
+
     /// Time of the report.
     ///
     /// Example: with 100 ms of quiet and 1 s at most, a burst from 0 to 300 ms is reported at 400 ms, and an

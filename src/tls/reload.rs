@@ -16,8 +16,6 @@ use super::files::{Fact, Files, LoadError, Loaded};
 use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 use crate::telemetry;
 
-/// Several files may be replaced one by one.
-const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
 /// Interval of reads without an event.
 const POLL: Duration = Duration::from_secs(60);
 
@@ -125,7 +123,8 @@ impl Reloader {
                     watcher.renew(|| shared.watched_paths());
                     shared.look();
                 };
-                let started = FileFollower::start(("certificates", "certificates"), (DEBOUNCE, POLL), look);
+                let started =
+                    FileFollower::start(("certificates", "certificates"), (Debounce::DEFAULT, POLL), look);
                 let fault = |error| LoadError::NoThread { of: of.to_owned(), error };
                 sets.follower = Some(started.map_err(fault)?);
             }

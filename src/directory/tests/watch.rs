@@ -9,7 +9,6 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::super::resource_files::Timing;
 use super::super::{Directory, DirectoryError, Scan};
 use super::{CLUSTER, binary_response, cluster, response};
 
@@ -36,8 +35,7 @@ impl Fixture {
     }
 
     fn open(&mut self, poll: Duration) {
-        let timing = Timing { poll, ..Timing::default() };
-        self.directory = Some(Directory::open_with(&self.watched, timing).unwrap());
+        self.directory = Some(Directory::open_with(&self.watched, poll).unwrap());
     }
 
     /// Waits until a state comes that has exactly these clusters, and failures of exactly these files.
