@@ -32,9 +32,6 @@ pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 /// filesystem's clock.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Most duplicates that are named per file.
-const NAMED_DUPLICATES: usize = 3;
-
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// By name, which is also the precedence.
@@ -97,24 +94,22 @@ impl Files {
         for (file, state) in &self.files {
             let mut messages: Vec<String> =
                 state.failure().map(|message| state.keeping(message)).into_iter().collect();
-            let mut duplicates = 0;
+            let mut duplicates = Vec::new();
             for resource in &state.resources {
                 let owner = *owners.entry(&resource.key).or_insert(file);
                 if owner == file {
                     scan.resources.insert(resource.key.clone(), resource.clone());
-                    continue;
-                }
-                duplicates += 1;
-                let ResourceKey { type_url, name, .. } = &resource.key;
-                if duplicates <= NAMED_DUPLICATES {
-                    messages.push(format!(
-                        "{type_url} {name:?} is also in {}, which sorts first and counts: remove one of the two",
-                        owner.display()
-                    ));
+                } else {
+                    duplicates.push((&resource.key, owner));
                 }
             }
-            if duplicates > NAMED_DUPLICATES {
-                messages.push(format!("and {} more duplicates", duplicates - NAMED_DUPLICATES));
+            if let [(ResourceKey { type_url, name, .. }, owner), others @ ..] = &duplicates[..] {
+                let more =
+                    if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+                messages.push(format!(
+                    "{type_url} {name:?}{more} is also in {}, which sorts first and counts: remove one of the two",
+                    owner.display()
+                ));
             }
             if !messages.is_empty() {
                 scan.failures
