@@ -11,23 +11,10 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use proptest::prelude::*;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::super::{Limits, PREFACE, RequestBody, Serve, ServeError};
-
-fn limits() -> Limits {
-    Limits {
-        max_streams: 100,
-        stream_window: 10_000,
-        connection_window: 70_000,
-        max_head_bytes: 16 << 10,
-        head_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(3600),
-        keepalive_interval: Duration::from_secs(30),
-        keepalive_timeout: Duration::from_secs(10),
-        stall_timeout: Duration::from_secs(60),
-    }
-}
+use super::super::{PREFACE, RequestBody, Serve, ServeError};
+use super::{Answer, limits, once, repeat};
 
 /// Sends back what comes, and says at the end how much it was.
 struct Echo {
@@ -71,15 +58,22 @@ async fn echo(request: Request<RequestBody>) -> Response<Echo> {
     response
 }
 
-type Client = (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), ServeError>>);
-
-/// A client of an echo, on a pipe that holds so much, with windows of so much.
-async fn client(pipe: usize, window: u32) -> Client {
+/// A client of a service, on a pipe that holds so much, with windows of so much for a stream and for the connection.
+async fn connect<S, F, B>(
+    pipe: usize,
+    [stream, connection]: [u32; 2],
+    service: S,
+) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), ServeError>>)
+where
+    S: FnMut(Request<RequestBody>) -> F + Send + Unpin + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
     let (near, far) = tokio::io::duplex(pipe);
-    let served = tokio::spawn(Serve::new(far, Arc::new(limits()), echo));
+    let served = tokio::spawn(Serve::new(far, Arc::new(limits()), service));
     let (sender, connection) = h2::client::Builder::new()
-        .initial_window_size(window)
-        .initial_connection_window_size(window)
+        .initial_window_size(stream)
+        .initial_connection_window_size(connection)
         .handshake(near)
         .await
         .expect("a handshake");
@@ -139,7 +133,7 @@ proptest! {
         let scale = bytes.div_ceil(bytes_for(window.min(pipe as u32))).max(1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async move {
-            let (sender, served) = client(pipe, window).await;
+            let (sender, served) = connect(pipe, [window; 2], echo).await;
             let mut open = Vec::new();
             for (at, pieces) in streams.into_iter().enumerate() {
                 let pieces: Vec<_> = pieces.into_iter().map(|len| Bytes::from(vec![at as u8; len / scale])).collect();
@@ -160,48 +154,16 @@ proptest! {
     }
 }
 
-/// Says something large again and again, to whoever reads.
-struct Endless(Bytes);
-
-impl Body for Endless {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(Some(Ok(Frame::data(self.0.clone()))))
-    }
+async fn endless(_: Request<RequestBody>) -> Response<impl Answer> {
+    Response::new(repeat(Bytes::from(vec![b'x'; 100_000])))
 }
 
-async fn endless(_: Request<RequestBody>) -> Response<Endless> {
-    Response::new(Endless(Bytes::from(vec![b'x'; 100_000])))
-}
-
-async fn handshake<S, F, B>(
-    service: S,
-) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), ServeError>>)
-where
-    S: FnMut(Request<RequestBody>) -> F + Send + Unpin + 'static,
-    F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-{
-    let (near, far): (DuplexStream, DuplexStream) = tokio::io::duplex(50_000);
-    let served = tokio::spawn(Serve::new(far, Arc::new(limits()), service));
-    // A stream that is not read takes one window of its own out of this.
-    let (sender, connection) = h2::client::Builder::new()
-        .initial_connection_window_size(1 << 20)
-        .handshake(near)
-        .await
-        .expect("a handshake");
-    tokio::spawn(connection);
-    (sender, served)
-}
+/// A stream that is not read takes one window of its own out of that of its connection.
+const WINDOWS: [u32; 2] = [65_535, 1 << 20];
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_whose_windows_stay_closed_is_given_up() {
-    let (mut sender, served) = handshake(endless).await;
+    let (mut sender, served) = connect(50_000, WINDOWS, endless).await;
     let request = || Request::post("http://relay/").body(()).expect("a request");
     let mut bodies = Vec::new();
     // So many as to use up the window of the connection, which is never opened again. Pings are answered all the while.
@@ -217,7 +179,7 @@ async fn a_peer_whose_windows_stay_closed_is_given_up() {
 
 #[tokio::test]
 async fn a_stream_that_is_not_read_holds_up_no_other() {
-    let (mut sender, _served) = handshake(endless).await;
+    let (mut sender, _served) = connect(50_000, WINDOWS, endless).await;
     let request = || Request::post("http://relay/").body(()).expect("a request");
     let (held, _) = sender.send_request(request(), true).expect("a stream");
     let _held = held.await.expect("a response").into_body();
@@ -236,12 +198,12 @@ async fn a_stream_that_is_not_read_holds_up_no_other() {
 async fn a_request_that_is_broken_off_takes_its_reader_with_it() {
     let (tell, told) = tokio::sync::oneshot::channel::<()>();
     let mut tell = Some(tell);
-    let (mut sender, _served) = handshake(move |request: Request<RequestBody>| {
+    let (mut sender, _served) = connect(50_000, WINDOWS, move |request: Request<RequestBody>| {
         let tell = tell.take().expect("one request");
         async move {
             let _tell = tell;
             _ = request.into_body().collect().await;
-            Response::new(Endless(Bytes::new()))
+            Response::new(once(None))
         }
     })
     .await;
@@ -253,40 +215,13 @@ async fn a_request_that_is_broken_off_takes_its_reader_with_it() {
     told.await.expect_err("it is dropped");
 }
 
-/// A socket that takes nothing and then breaks.
-struct Broken(&'static [u8]);
-
-impl AsyncRead for Broken {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.0.is_empty() {
-            return Poll::Pending;
-        }
-        to.put_slice(std::mem::take(&mut self.0));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Broken {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
-        Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[tokio::test]
 async fn bytes_left_in_the_batch_do_not_reach_the_next_connection() {
-    let broken = Serve::new(Broken(&PREFACE[..]), Arc::new(limits()), echo).await;
+    // A socket on which the peer begins, and that breaks at the first write.
+    let (mut near, reads) = tokio::io::duplex(1000);
+    near.write_all(&PREFACE[..]).await.expect("a pipe");
+    let (_, writes) = tokio::io::duplex(1);
+    let broken = Serve::new(tokio::io::join(reads, writes), Arc::new(limits()), echo).await;
     assert!(matches!(broken, Err(ServeError::Transport(_))), "{broken:?}");
     let (near, far) = tokio::io::duplex(1000);
     let served = tokio::spawn(Serve::new(far, Arc::new(limits()), echo));

@@ -7,22 +7,13 @@ use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 
 use super::super::connection::Connection;
-use super::super::frame::{HEAD, Head, Kind, MAX_WINDOW, flag, put};
+use super::super::frame::{HEAD, Head, Kind, MAX_WINDOW, flag};
 use super::super::stream::StreamHandler;
 use super::super::{ConnectionError, Limits, PREFACE, Reason, hpack};
+use super::{block, frame, setting};
 
 fn limits() -> Limits {
-    Limits {
-        max_streams: 3,
-        stream_window: 1000,
-        connection_window: 70_000,
-        max_head_bytes: 4000,
-        head_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(3600),
-        keepalive_interval: Duration::from_secs(30),
-        keepalive_timeout: Duration::from_secs(10),
-        stall_timeout: Duration::from_secs(60),
-    }
+    Limits { max_streams: 3, stream_window: 1000, max_head_bytes: 4000, ..super::limits() }
 }
 
 /// Data and end that arrived on a stream.
@@ -93,19 +84,6 @@ fn frames(mut bytes: &[u8]) -> Vec<(Kind, u8, u32, Vec<u8>)> {
     frames
 }
 
-fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    put(&mut out, kind, flags, stream, payload);
-    out
-}
-
-fn block(more: &[(&str, &str)]) -> Vec<u8> {
-    let mut block = Vec::new();
-    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/a")];
-    fields.iter().chain(more).for_each(|(name, value)| hpack::encode(name, value.as_bytes(), &mut block));
-    block
-}
-
 const WHOLE: u8 = flag::END_HEADERS;
 
 fn request(stream: u32) -> Vec<u8> {
@@ -114,10 +92,6 @@ fn request(stream: u32) -> Vec<u8> {
 
 fn reset(stream: u32, reason: Reason) -> (Kind, u8, u32, Vec<u8>) {
     (Kind::RstStream, 0, stream, (reason as u32).to_be_bytes().to_vec())
-}
-
-fn setting(id: u16, value: u32) -> Vec<u8> {
-    frame(Kind::Settings, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Frame by frame over a pipe: when the connection looks at what, and whose turn it is.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,55 +9,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Body, Frame};
+use http_body::Body;
 use http_body_util::{BodyExt as _, Either};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::super::frame::{HEAD, Head, Kind, flag, put};
+use super::super::frame::{HEAD, Head, Kind, flag};
 use super::super::{Limits, PREFACE, Reason, RequestBody, Serve, ServeError, hpack};
+use super::{Answer, Says, block, frame, limits, once, repeat, setting};
 
 /// More than a pipe holds here.
 const LARGE: usize = 100_000;
 
-fn limits() -> Limits {
-    Limits {
-        max_streams: 100,
-        stream_window: 10_000,
-        connection_window: 70_000,
-        max_head_bytes: 16 << 10,
-        head_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(3600),
-        keepalive_interval: Duration::from_secs(30),
-        keepalive_timeout: Duration::from_secs(10),
-        stall_timeout: Duration::from_secs(60),
-    }
-}
-
-fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    put(&mut out, kind, flags, stream, payload);
-    out
-}
-
 fn open_request(id: u32, flags: u8) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/a")] {
-        hpack::encode(name, value.as_bytes(), &mut block);
-    }
-    frame(Kind::Headers, flag::END_HEADERS | flags, id, &block)
+    frame(Kind::Headers, flag::END_HEADERS | flags, id, &block(&[]))
 }
 
 /// One whose peer waits to be told that it may send the body.
 fn waiting_request(id: u32) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in
-        [(":method", "POST"), (":scheme", "http"), (":path", "/a"), ("expect", "100-Continue")]
-    {
-        hpack::encode(name, value.as_bytes(), &mut block);
-    }
-    frame(Kind::Headers, flag::END_HEADERS, id, &block)
+    frame(Kind::Headers, flag::END_HEADERS, id, &block(&[("expect", "100-Continue")]))
 }
 
 /// The statuses that a stream is answered with, up to its end.
@@ -81,10 +51,10 @@ async fn statuses(peer: &mut DuplexStream, id: u32) -> Vec<String> {
 }
 
 /// Reads the body, or answers at once.
-async fn answer_body(request: Request<RequestBody>, reads: bool) -> Response<Says> {
+async fn answer_body(request: Request<RequestBody>, reads: bool) -> Response<impl Answer> {
     let read = async { request.into_body().collect().await.expect("a body").to_bytes() };
     let body = if reads { read.await } else { Bytes::new() };
-    Response::builder().status(if body == "body" { 202 } else { 413 }).body(Says(None)).expect("good")
+    Response::builder().status(if body == "body" { 202 } else { 413 }).body(once(None)).expect("good")
 }
 
 #[tokio::test]
@@ -122,8 +92,7 @@ fn window(stream: u32, by: usize) -> Vec<u8> {
 
 /// A peer that introduces itself with windows of this size for its streams.
 fn start(streams: u32) -> Vec<u8> {
-    let settings = [&[0, 4][..], &streams.to_be_bytes()].concat();
-    [&PREFACE[..], &frame(Kind::Settings, 0, 0, &settings)].concat()
+    [&PREFACE[..], &setting(4, streams)].concat()
 }
 
 fn serve<S, F, B>(pipe: usize, service: S) -> (DuplexStream, JoinHandle<Result<(), ServeError>>)
@@ -165,100 +134,29 @@ async fn say(peer: &mut DuplexStream, what: &[u8]) {
         .expect("an open pipe");
 }
 
-/// Says this, then nothing.
-struct Says(Option<Bytes>);
-
-impl Body for Says {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.0.take() {
-            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            None => Poll::Pending,
-        }
-    }
-}
-
-/// Always says the same.
-struct Repeats(Bytes);
-
-impl Body for Repeats {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(Some(Ok(Frame::data(self.0.clone()))))
-    }
-}
-
-/// Says what others tell it to.
-struct Told(mpsc::UnboundedReceiver<Bytes>);
-
-impl Body for Told {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|said| said.map(|bytes| Ok(Frame::data(bytes))))
-    }
-}
-
-/// Counts its messages when it makes them, which it does only once they can go.
-struct MakesLate {
-    request: RequestBody,
-    made: Arc<AtomicU8>,
-    bytes: usize,
-}
-
-impl Body for MakesLate {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.request.is_held_back() {
-            self.request.wait_for_window();
+/// Counts its message when it makes it, which it does only once it can go.
+fn makes_when_it_can_go(request: RequestBody, made: Arc<AtomicU8>, mut bytes: usize) -> impl Answer {
+    Says(move |_: &mut Context<'_>| {
+        if request.is_held_back() {
+            request.wait_for_window();
             return Poll::Pending;
         }
-        if self.bytes == 0 {
+        if bytes == 0 {
             return Poll::Pending;
         }
-        self.made.fetch_add(1, Ordering::Relaxed);
-        let bytes = std::mem::take(&mut self.bytes);
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![1; bytes])))))
-    }
+        made.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Some(Bytes::from(vec![1; std::mem::take(&mut bytes)])))
+    })
 }
 
 /// Has something to send that a window holds back, until more of the request comes.
-struct ChangesItsMind {
-    request: RequestBody,
-}
-
-impl Body for ChangesItsMind {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if Pin::new(&mut self.request).poll_frame(cx).is_pending() {
-            self.request.wait_for_window();
+fn changes_its_mind(mut request: RequestBody) -> impl Answer {
+    Says(move |cx: &mut Context<'_>| {
+        if Pin::new(&mut request).poll_frame(cx).is_pending() {
+            request.wait_for_window();
         }
         Poll::Pending
-    }
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,8 +165,8 @@ async fn a_stream_that_has_nothing_to_send_any_more_does_not_wait_for_a_window()
         let mut first = uses_up_connection;
         let (mut peer, _served) = serve(1 << 20, move |request: Request<RequestBody>| {
             let body = match std::mem::take(&mut first) {
-                true => Either::Left(Says(Some(Bytes::from(vec![1; 65_535])))),
-                false => Either::Right(ChangesItsMind { request: request.into_body() }),
+                true => Either::Left(once(Some(Bytes::from(vec![1; 65_535])))),
+                false => Either::Right(changes_its_mind(request.into_body())),
             };
             async { Response::new(body) }
         });
@@ -312,7 +210,7 @@ fn makes_late(bytes: usize) -> (DuplexStream, JoinHandle<Result<(), ServeError>>
     let count = Arc::clone(&made);
     let (peer, served) = serve(1 << 20, move |request| {
         let made = Arc::clone(&count);
-        async move { Response::new(MakesLate { request: request.into_body(), made, bytes }) }
+        async move { Response::new(makes_when_it_can_go(request.into_body(), made, bytes)) }
     });
     (peer, served, made)
 }
@@ -364,12 +262,12 @@ fn large() -> Bytes {
     Bytes::from(vec![1; LARGE])
 }
 
-async fn says_much(_: Request<RequestBody>) -> Response<Says> {
-    Response::new(Says(Some(large())))
+async fn says_much(_: Request<RequestBody>) -> Response<impl Answer> {
+    Response::new(once(Some(large())))
 }
 
-async fn repeats(_: Request<RequestBody>) -> Response<Repeats> {
-    Response::new(Repeats(large()))
+async fn repeats(_: Request<RequestBody>) -> Response<impl Answer> {
+    Response::new(repeat(large()))
 }
 
 #[tokio::test]
@@ -454,8 +352,8 @@ async fn a_wake_up_from_another_task_is_never_lost() {
     let (tell, told) = mpsc::unbounded_channel();
     let mut told = Some(told);
     let (mut peer, _served) = serve(1 << 20, move |_| {
-        let told = told.take().expect("one request");
-        async { Response::new(Told(told)) }
+        let mut told = told.take().expect("one request");
+        async { Response::new(Says(move |cx: &mut Context<'_>| told.poll_recv(cx))) }
     });
     say(&mut peer, &[start(1 << 30), request(1)].concat()).await;
     find(&mut peer, |head, _| head.kind == Kind::Headers).await;
@@ -470,7 +368,7 @@ async fn the_window_is_given_back_for_streams_that_are_read_and_for_others() {
     let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| async move {
         let mut body = request.into_body();
         while body.frame().await.is_some() {}
-        std::future::pending::<Response<Says>>().await
+        std::future::pending::<Response<http_body_util::Empty<Bytes>>>().await
     });
     say(&mut peer, &[start(1 << 30), open_request(1, 0)].concat()).await;
     for _ in 0..3 {
@@ -480,7 +378,7 @@ async fn the_window_is_given_back_for_streams_that_are_read_and_for_others() {
     // And where nobody wants the body, as behind an answer that did not need it.
     let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| {
         drop(request);
-        async { Response::new(Says(Some(Bytes::from_static(b"no")))) }
+        async { Response::new(once(Some(Bytes::from_static(b"no")))) }
     });
     say(&mut peer, &[start(1 << 30), open_request(1, 0)].concat()).await;
     for _ in 0..3 {
@@ -528,7 +426,7 @@ async fn a_stream_that_is_not_read_is_broken_off_and_no_other() {
     let mut first = true;
     let (mut peer, served) = serve(1 << 20, move |_| {
         let says = std::mem::take(&mut first).then(large);
-        async { Response::new(Says(says)) }
+        async { Response::new(once(says)) }
     });
     say(&mut peer, &[start(1000), window(0, 1 << 30), request(1), request(3), request(5)].concat()).await;
     let begun = tokio::time::Instant::now();
@@ -577,8 +475,7 @@ async fn a_peer_that_changes_windows_and_reads_nothing_is_disconnected() {
     let begun = tokio::time::Instant::now();
     let talk = async move {
         for size in 100_001_u32.. {
-            let settings = [&[0, 4][..], &size.to_be_bytes()].concat();
-            if peer.write_all(&frame(Kind::Settings, 0, 0, &settings)).await.is_err() {
+            if peer.write_all(&setting(4, size)).await.is_err() {
                 break;
             }
             tokio::time::sleep(Duration::from_secs(7)).await;
@@ -625,7 +522,7 @@ async fn a_connection_whose_window_opens_byte_by_byte_is_given_up() {
 async fn heads_of_answers_wait_until_there_is_room() {
     const STREAMS: usize = 100;
     let (mut peer, _served) = serve(2000, |_| async {
-        let mut response = Response::new(Says(None));
+        let mut response = Response::new(once(None));
         response.headers_mut().insert("long", "x".repeat(4000).parse().expect("a value"));
         response
     });
