@@ -10,20 +10,18 @@ mod json;
 mod names;
 mod origin;
 mod rest;
-mod session;
 
 /// Runs one input; panics where something does not hold.
 pub type Body = fn(&[u8]);
 
 /// All targets by name: that of a binary, and of a folder in `fuzz/corpus`.
-pub const TARGETS: [(&str, Body); 7] = [
+pub const TARGETS: [(&str, Body); 6] = [
     ("envelope", envelope::run),
     ("http2", http2::run),
     ("json", json::run),
     ("names", names::run),
     ("origin", origin::run),
     ("rest", rest::run),
-    ("session", session::run),
 ];
 
 /// The body of a target.

@@ -15,8 +15,8 @@ use prost::Message as _;
 
 use super::input::Input;
 
-pub(crate) const TYPES: [Kind; 4] = [Kind::Cluster, Kind::Endpoint, Kind::Route, Kind::Secret];
-pub(crate) const NAMES: [&str; 8] =
+const TYPES: [Kind; 4] = [Kind::Cluster, Kind::Endpoint, Kind::Route, Kind::Secret];
+const NAMES: [&str; 8] =
     ["a", "b", "vh/one", "vh/two", "xdstp://x/t/f/a", "xdstp://x/t/f/*", "xdstp://x/t/%66/b#d", "*"];
 const VERSIONS: [&str; 4] = ["1", "2", "3", ""];
 /// Encoded constraints: `exists(k)`, `k = "v"`, `not exists(k)`, such as are not understood.

@@ -76,7 +76,7 @@ macro_rules! replays {
     };
 }
 
-replays!(envelope http2 json names origin rest session);
+replays!(envelope http2 json names origin rest);
 
 #[test]
 fn a_packed_corpus_is_read_whole() {

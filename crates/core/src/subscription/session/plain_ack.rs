@@ -149,25 +149,51 @@ mod tests {
         writer.apply(&type_url, change, now).unwrap();
 
         let mut session = Session::new(cache, Arc::new(SessionConfig::default()), protocol, None, now);
-        let (node, type_url) = (Some(Node::default()), type_url.as_str().to_owned());
-        match protocol {
-            Protocol::Delta => {
-                let resource_names_subscribe = listed.to_vec();
-                let first =
-                    DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() };
-                session.on_delta_request(first, Default::default(), now).unwrap();
-            }
-            Protocol::Sotw => {
-                let resource_names = listed.to_vec();
-                let first = DiscoveryRequest { node, type_url, resource_names, ..Default::default() };
-                session.on_sotw_request(first, now).unwrap();
-            }
-        }
+        say(&mut session, protocol, listed, "", None, now);
         let nonce = match session.next(now, Upstream::Answering) {
             NextStep::Send(outgoing) => outgoing.frame.nonce.to_string(),
             _ => String::new(),
         };
         (session, nonce)
+    }
+
+    /// A client asks for these names, or answers.
+    fn say(
+        session: &mut Session,
+        protocol: Protocol,
+        listed: &[String],
+        nonce: &str,
+        error_detail: Option<Status>,
+        now: Instant,
+    ) {
+        let (node, type_url) = (Some(Node::default()), TypeUrl::from(KIND).as_str().to_owned());
+        let (names, response_nonce) = (listed.to_vec(), nonce.to_owned());
+        let heard = match protocol {
+            Protocol::Delta => {
+                let resource_names_subscribe = if nonce.is_empty() { names } else { Vec::new() };
+                let request = DeltaDiscoveryRequest {
+                    node,
+                    type_url,
+                    resource_names_subscribe,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                };
+                session.on_delta_request(request, Default::default(), now)
+            }
+            Protocol::Sotw => {
+                let request = DiscoveryRequest {
+                    node,
+                    type_url,
+                    resource_names: names,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                };
+                session.on_sotw_request(request, now)
+            }
+        };
+        heard.unwrap();
     }
 
     fn lists() -> impl Strategy<Value = Vec<String>> {
@@ -198,12 +224,19 @@ mod tests {
             other_type in maybe(()),
             other_nonce in maybe("1.1~7".to_owned()),
             extra in maybe(vec![0xfa, 0x06, 0x02, b'h', b'i']),
+            rejected in maybe(Status::default()),
+            cut in 0_usize..200,
         ) {
             let (now, ends) = (Instant::now(), ended.is_some());
             let protocol = if delta { Protocol::Delta } else { Protocol::Sotw };
             let mut listed_again = if same { listed.clone() } else { again };
             let ((mut quick, nonce), (mut slow, _)) =
                 (told(protocol, &listed, now), told(protocol, &listed, now));
+            if rejected.is_some() && !nonce.is_empty() {
+                for session in [&mut quick, &mut slow] {
+                    say(session, protocol, &listed, &nonce, rejected.clone(), now);
+                }
+            }
             let response_nonce = other_nonce.unwrap_or(nonce);
             let kind = other_type.map_or(KIND, |()| Kind::Listener);
             let type_url = TypeUrl::from(kind).as_str().to_owned();
@@ -247,6 +280,8 @@ mod tests {
                     prop_assert!(!(plain && is_ack && is_set(&listed)), "an ordinary ACK");
                 }
             }
+            // A message may end anywhere.
+            _ = slow.on_ack(&bytes[..cut.min(bytes.len())]);
         }
     }
 }
