@@ -10,7 +10,6 @@
 mod bodies;
 mod client_status;
 mod comeback;
-mod commands;
 mod envoy;
 mod evidence;
 mod facts;
