@@ -112,34 +112,6 @@ fn try_change(fixture: &mut Fixture, text: &str) {
 
 const BOTH: [Protocol; 2] = [Protocol::Delta, Protocol::Sotw];
 
-#[test]
-fn canaries_are_sent_a_change_first_and_the_others_after_the_window() {
-    for protocol in BOTH {
-        let mut fixture = guarded(&["cds"]);
-        begin(&mut fixture, "cds a:1 b:1");
-        let mut clients = canary_and_other(&fixture, protocol);
-        for client in &mut clients {
-            client.ask_or_change(&fixture, "cds", "*");
-            assert_eq!(client.acked(&fixture), ["cds a:1 b:1"], "the first answer is no change");
-        }
-        try_change(&mut fixture, "cds a:2");
-        let [canary, other] = &mut clients;
-        let change = if protocol == Protocol::Delta { "cds a:2" } else { "cds a:2 b:1" };
-        assert_eq!(canary.acked(&fixture), [change]);
-        assert_eq!(other.acked(&fixture), [""; 0]);
-        // A newcomer is sent the last good resources.
-        let mut late = fixture.client_named("late", protocol);
-        late.ask_or_change(&fixture, "cds", "*");
-        assert_eq!(late.acked(&fixture), ["cds a:1 b:1"]);
-        fixture.roll_out(WINDOW - SECOND);
-        assert_eq!(other.acked(&fixture), [""; 0]);
-        fixture.roll_out(SECOND);
-        assert_eq!(other.acked(&fixture), [change]);
-        assert_eq!(late.acked(&fixture), [change]);
-        assert_eq!(status(&fixture).phase, Phase::Idle);
-    }
-}
-
 /// It answers before its own clients do, and may show the node of one of them.
 #[test]
 fn a_relay_is_no_canary() {
@@ -192,18 +164,6 @@ fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
         fixture.roll_out(TRIAL);
         assert_eq!(other.acked(&fixture), ["cds a:3 b:2"]);
     }
-}
-
-#[test]
-fn an_operator_releases_what_is_held() {
-    let (mut fixture, [mut canary, mut other]) = held(Protocol::Delta);
-    assert_eq!(canary.acked(&fixture), ["cds a:1"], "it is given back the last good version");
-    assert!(fixture.order(Order::Release(None)));
-    fixture.roll_out(2 * SECOND);
-    for client in [&mut canary, &mut other] {
-        assert_eq!(client.acked(&fixture), ["cds a:2"]);
-    }
-    assert!(!fixture.order(Order::Release(None)), "nothing is held any more");
 }
 
 #[test]

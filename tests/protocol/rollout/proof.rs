@@ -138,25 +138,6 @@ fn every_bad_change_is_found_and_the_good_ones_spread() {
     }
 }
 
-/// An operator corrects what is known so far: the search goes on with the others.
-#[test]
-fn a_correction_during_the_search_does_not_let_the_others_through() {
-    for protocol in BOTH {
-        let (mut fixture, mut canary, mut other) = world(protocol);
-        fixture.origin(&format!("cds{}", versions(&ALL, 3)));
-        pass(&mut fixture, &mut canary, TRIAL + 2 * SECOND);
-        for name in ALL {
-            assert!(other.judge(&fixture).is_empty());
-            fixture.origin(&format!("cds {name}:4"));
-            pass(&mut fixture, &mut canary, 3 * SECOND);
-        }
-        pass(&mut fixture, &mut canary, TRIAL);
-        other.judge(&fixture);
-        assert!(other.held.values().all(|version| *version == 4), "{:?}", other.held);
-        assert_eq!(status(&fixture).phase, Phase::Idle);
-    }
-}
-
 /// The canary is gone while the relay looks for the bad ones: what is not proven stays held, and an operator decides.
 #[test]
 fn a_search_without_canaries_ends() {
@@ -233,30 +214,6 @@ fn the_key_chooses_the_canaries() {
     assert!(both < 20, "another key chooses others: {both}");
 }
 
-/// No canary is there when the trial begins, or the one that was sent the change died of it.
-#[test]
-fn a_change_waits_for_a_canary_that_accepts_it() {
-    for dies in [false, true] {
-        let (mut fixture, canary, mut other) = world(Protocol::Delta);
-        let canary = dies.then_some(canary);
-        fixture.origin(&format!("cds{}", versions(&ALL, 4)));
-        fixture.roll_out(SECOND);
-        if let Some(mut canary) = canary {
-            canary.client.poll(&fixture).unwrap();
-        }
-        // Another canary does not ask for it.
-        let mut unrelated = fixture.client_named("unrelated", Protocol::Delta);
-        unrelated.change(&fixture, "cds", "z");
-        fixture.roll_out(3 * TRIAL);
-        assert!(other.judge(&fixture).is_empty(), "{dies}");
-        drop(unrelated);
-        let mut canary = Judge::new(&fixture, "canary", Protocol::Delta);
-        pass(&mut fixture, &mut canary, TRIAL);
-        other.judge(&fixture);
-        assert_eq!(other.held["a"], 4, "{dies}");
-    }
-}
-
 /// The control plane forgets the answer for a name that nobody asks for by name any more; the member stays.
 #[test]
 fn a_client_by_name_that_leaves_erases_no_verdict() {
@@ -297,28 +254,6 @@ fn a_canary_that_left_holds_nothing_and_a_release_gives_nothing_that_was_replace
         fixture.cache.find(&url("cds"), &view.on(deltafan::cache::Track::Stable)).unwrap().snapshot();
     let version = |name| stable.by_name(name).present().unwrap().version().to_owned();
     assert_eq!((version("a"), version("b")), ("2".to_owned(), "4".to_owned()));
-}
-
-/// A canary that comes with versions of before is sent the difference.
-#[test]
-fn the_answer_of_a_canary_that_resumed_counts() {
-    for bad in [false, true] {
-        let mut fixture = guarded(&["cds"]);
-        begin(&mut fixture, "cds a:2 b:2");
-        let mut canary = Judge::new(&fixture, "canary", Protocol::Delta);
-        let mut other = Judge::new(&fixture, "other", Protocol::Delta);
-        fixture.origin(&format!("cds a:{}", if bad { 3 } else { 4 }));
-        fixture.roll_out(SECOND);
-        canary.client.poll(&fixture).unwrap();
-        drop(canary);
-        let mut client = fixture.client_named("canary", Protocol::Delta);
-        client.resume(&fixture, "cds", &["*"], &[("a", "2"), ("b", "2")]);
-        let mut canary = Judge { client, held: BTreeMap::new() };
-        pass(&mut fixture, &mut canary, TRIAL);
-        other.judge(&fixture);
-        assert_eq!(other.held["a"], if bad { 2 } else { 4 });
-        assert_eq!(held_changes(&fixture).len(), usize::from(bad));
-    }
 }
 
 /// The difference does not fit one response.

@@ -116,19 +116,6 @@ fn a_step_without_a_canary_is_skipped() {
     assert_eq!(canary.acked(&fixture), [""; 0], "it got it with its first answer");
 }
 
-/// With named canaries nobody stands in: the first client may be any.
-#[test]
-fn without_a_share_only_named_clients_are_canaries() {
-    let mut fixture = world(&[0.0]);
-    let mut first = client(&fixture, "first", Protocol::Delta);
-    let mut canary = client(&fixture, "canary-1", Protocol::Delta);
-    assert_eq!(status(&fixture).canaries, 1);
-    try_change(&mut fixture, "cds a:2");
-    assert_eq!((canary.acked(&fixture), first.acked(&fixture)), (vec!["cds a:2".into()], vec![]));
-    fixture.roll_out(WINDOW);
-    assert_eq!(first.acked(&fixture), ["cds a:2"]);
-}
-
 /// A relay that has just started, or a name that no client has.
 #[test]
 fn a_trial_waits_for_named_canaries_that_have_not_come_yet() {

@@ -2,34 +2,7 @@
 
 use deltafan::cache::{Change, Completeness, Op, View};
 
-use deltafan_test_support::fixture::show;
-
 use super::*;
-
-/// Changes during a trial are tried in the next one, so a slow canary judges the content on trial, whatever came since.
-#[test]
-fn a_slow_canary_judges_the_content_on_trial() {
-    for accepts in [false, true] {
-        let mut fixture = guarded(&["cds"]);
-        begin(&mut fixture, "cds a:1 b:1");
-        let mut clients = with_all_clusters(&fixture, Protocol::Delta);
-        let [canary, other] = &mut clients;
-        try_change(&mut fixture, "cds a:2");
-        fixture.origin("cds a:3");
-        let told = canary.poll(&fixture).unwrap();
-        assert_eq!(show(&told), "cds a:2");
-        if accepts {
-            canary.ack(&fixture, &told, &[]);
-        } else {
-            canary.nack_saying(&fixture, &told, &[], "a: bad");
-        }
-        fixture.roll_out(TRIAL);
-        assert_eq!(other.acked(&fixture), if accepts { vec!["cds a:2"] } else { vec![] });
-        assert_eq!(canary.acked(&fixture), ["cds a:3"]);
-        fixture.roll_out(TRIAL);
-        assert_eq!(other.acked(&fixture), ["cds a:3"]);
-    }
-}
 
 /// Clients that are not sent a name do not outvote those that are.
 #[test]
