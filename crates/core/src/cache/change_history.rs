@@ -85,7 +85,7 @@ impl ResourceChange {
 impl ResourceFacts {
     fn of(resource: &Resource) -> Self {
         let (bytes, digest) = (resource.body().len(), resource.digest());
-        Self { version: Arc::clone(resource.shared_version()), bytes, digest }
+        Self { version: resource.version().into(), bytes, digest }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -217,15 +216,11 @@ impl<'a> Envelope<'a> {
             eds_service: eds_service(type_url.kind(), any),
             name,
             constraints,
-            version: Arc::from(version),
             own_version,
-            mark_bytes: mark.len(),
             form: if is_resolved { Form::Whole } else { Form::Unresolved },
             has_aliases: self.has_aliases,
+            layout: Layout::new(version.len(), mark.len(), [rest_at, sotw_at, body_at]),
             entry: out.freeze(),
-            rest_at,
-            sotw_at,
-            body_at,
         }
     }
 }
@@ -239,25 +234,41 @@ pub enum Form {
     Dropped,
 }
 
+/// Places in an [entry](Resource::delta_entry), in 32 bits: a gRPC message is no longer than 4 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    /// Length of the version, which ends at `rest_at`.
+    version: u32,
+    /// Bytes at the end of the version that the origin does not know.
+    mark: u32,
+    /// Start of the fields after name and version.
+    rest_at: u32,
+    sotw_at: u32,
+    body_at: u32,
+}
+
+impl Layout {
+    fn new(version: usize, mark: usize, starts: [usize; 3]) -> Self {
+        let short = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let [rest_at, sotw_at, body_at] = starts.map(short);
+        Self { version: short(version), mark: short(mark), rest_at, sotw_at, body_at }
+    }
+}
+
 /// One version of one resource, ready for responses.
 ///
 /// `entry` is laid out as `12 len Resource{name, version, …, 12 len Any}`. The whole is an element
 /// of `DeltaDiscoveryResponse.resources`; its tail is an element of `DiscoveryResponse.resources`.
+/// Without a body it is the version and a hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
     name: Name,
     constraints: Option<Constraints>,
-    version: Arc<str>,
     own_version: bool,
-    /// Bytes at the end of the version that the origin does not know.
-    mark_bytes: usize,
     form: Form,
     has_aliases: bool,
     entry: Bytes,
-    /// Start of the fields after name and version.
-    rest_at: usize,
-    sotw_at: usize,
-    body_at: usize,
+    layout: Layout,
     digest: u128,
     eds_service: Option<Name>,
 }
@@ -280,27 +291,25 @@ impl Resource {
     /// Version of the origin, perhaps with a [mark](Envelope::mark); without one, `h:` and a hash
     /// of the body.
     pub fn version(&self) -> &str {
-        &self.version
+        let end = self.layout.rest_at as usize;
+        str::from_utf8(&self.entry[end - self.layout.version as usize..end]).unwrap_or_default()
     }
 
-    pub(crate) const fn shared_version(&self) -> &Arc<str> {
-        &self.version
+    /// Version of the origin, and the [mark](Envelope::mark) of the server and of the body.
+    fn split_version(&self) -> (&str, &str) {
+        let version = self.version();
+        let parts = version.len().checked_sub(self.layout.mark as usize);
+        parts.and_then(|at| version.split_at_checked(at)).unwrap_or_default()
     }
 
     /// Version that the origin knows; `None` if the relay made it up (R-Up-17).
     pub fn origin_version(&self) -> Option<&str> {
-        let bytes = self.version.len().checked_sub(self.mark_bytes).filter(|_| !self.own_version)?;
-        self.version.get(..bytes)
+        (!self.own_version).then(|| self.split_version().0)
     }
 
-    /// End of the version that the origin does not know: [mark](Envelope::mark) of the server, and
-    /// of the body.
+    /// End of the version that the origin does not know.
     pub(crate) fn version_mark(&self) -> &str {
-        self.version
-            .len()
-            .checked_sub(self.mark_bytes)
-            .and_then(|at| self.version.get(at..))
-            .unwrap_or_default()
+        self.split_version().1
     }
 
     /// Element of `DeltaDiscoveryResponse.resources`.
@@ -310,16 +319,16 @@ impl Resource {
 
     /// Element of `DiscoveryResponse.resources`.
     pub fn sotw_entry(&self) -> &[u8] {
-        &self.entry[self.sotw_at..]
+        &self.entry[self.layout.sotw_at as usize..]
     }
 
     /// [`delta_entry`](Self::delta_entry), and the start of [`sotw_entry`](Self::sotw_entry) in it.
     pub const fn sotw_tail(&self) -> (&Bytes, usize) {
-        (&self.entry, self.sotw_at)
+        (&self.entry, self.layout.sotw_at as usize)
     }
 
     pub fn body(&self) -> &[u8] {
-        &self.entry[self.body_at..]
+        &self.entry[self.layout.body_at as usize..]
     }
 
     /// Hash of name, constraints, version and body: its share of the digest of a set (R-Relay-11).
@@ -352,24 +361,21 @@ impl Resource {
 
     /// Whether it has no SotW form: it has no body of its type.
     pub const fn is_delta_only(&self) -> bool {
-        self.sotw_at == self.entry.len()
+        self.layout.sotw_at as usize == self.entry.len()
     }
 
     /// Copy without the body, which must not be kept (R-XT-09). It can recognize the resource.
     #[must_use]
     pub fn dropped(&self) -> Self {
-        let entry = Bytes::copy_from_slice(&self.entry_hash());
-        let (rest_at, sotw_at, body_at) = (0, entry.len(), entry.len());
-        let (name, version) = (self.name.clone(), Arc::clone(&self.version));
+        let version = self.version().as_bytes();
+        let entry = Bytes::from([version, &self.entry_hash()].concat());
+        let starts = [version.len(), entry.len(), entry.len()];
         Self {
             form: Form::Dropped,
             has_aliases: false,
-            name,
-            version,
+            name: self.name.clone(),
+            layout: Layout::new(version.len(), self.layout.mark as usize, starts),
             entry,
-            rest_at,
-            sotw_at,
-            body_at,
             eds_service: None,
             constraints: self.constraints.clone(),
             ..*self
@@ -377,7 +383,7 @@ impl Resource {
     }
 
     fn rest(&self) -> &[u8] {
-        &self.entry[self.rest_at..]
+        &self.entry[self.layout.rest_at as usize..]
     }
 
     fn entry_hash(&self) -> [u8; 16] {
@@ -390,7 +396,7 @@ impl Resource {
         self.name == other.name
             && self.own_version == other.own_version
             && self.origin_version() == other.origin_version()
-            && (!self.own_version || self.version == other.version)
+            && (!self.own_version || self.version() == other.version())
             && self.constraints == other.constraints
             && match (self.form, other.form) {
                 (Form::Dropped, Form::Whole) => self.rest() == &other.entry_hash()[..],
@@ -405,7 +411,7 @@ impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource")
             .field("name", &self.name)
-            .field("version", &self.version)
+            .field("version", &self.version())
             .field("bytes", &self.entry.len())
             .finish_non_exhaustive()
     }

@@ -196,7 +196,7 @@ impl RolloutState {
                 if newest == resource.as_ref().map(|resource| resource.digest()) {
                     self.standing.contents.remove(&place);
                 } else {
-                    let version = resource.as_ref().map(|resource| Arc::clone(resource.shared_version()));
+                    let version = resource.as_ref().map(|resource| resource.version().into());
                     self.standing.keep_back(place, newest, version, (OrderKind::Restore, note));
                 }
                 let is_member =

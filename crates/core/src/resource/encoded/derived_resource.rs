@@ -9,15 +9,13 @@
 //!
 //! Three facts are stored beside an encoding: constraints, whether the relay made up the version, and the length of its mark.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use xxhash_rust::xxh3;
 
 use super::super::{Constraints, Name, TypeUrl};
 use super::{
-    Envelope, EnvelopeError, Form, RESOURCE_NAME, RESOURCE_VERSION, RESOURCES, Resource, begin_entry, digest,
-    eds_service, wire,
+    Envelope, EnvelopeError, Form, Layout, RESOURCE_NAME, RESOURCE_VERSION, RESOURCES, Resource, begin_entry,
+    digest, eds_service, wire,
 };
 
 /// `~` and the digits. A mark of a server is shorter.
@@ -36,12 +34,12 @@ fn without_body_mark(version: &str, mark_bytes: usize) -> &str {
 impl Resource {
     /// Whether the origin gave this version to other content too.
     pub(crate) const fn is_reused_version(&self) -> bool {
-        self.mark_bytes >= BODY_MARK
+        self.layout.mark as usize >= BODY_MARK
     }
 
     /// Copy with a mark, if a held resource has the same version and other content.
     pub(crate) fn marked_if_reused(&self, held: &Self) -> Option<Self> {
-        let more = held.version.strip_prefix(&*self.version).filter(|_| !self.own_version)?;
+        let more = held.version().strip_prefix(self.version()).filter(|_| !self.own_version)?;
         let is_equal = more.is_empty() || (more.len() == BODY_MARK && held.version_mark().ends_with(more));
         (is_equal && self.form == Form::Whole && self.name == held.name && !self.same_content(held))
             .then(|| self.with_body_mark())
@@ -49,19 +47,16 @@ impl Resource {
 
     fn with_body_mark(&self) -> Self {
         let rest = self.rest();
-        let version = format!("{}~{:016x}", self.version, xxh3::xxh3_64(rest));
+        let version = format!("{}~{:016x}", self.version(), xxh3::xxh3_64(rest));
         let mut out = begin_entry(&self.name, &version, rest.len());
         let rest_at = out.len();
         out.extend_from_slice(rest);
-        let moved = |at: usize| at - self.rest_at + rest_at;
+        let Layout { mark, rest_at: was_at, sotw_at, body_at, .. } = self.layout;
+        let starts = [was_at, sotw_at, body_at].map(|at| (at - was_at) as usize + rest_at);
         // The digest has the body: replicas that missed the change have an equal one.
         Self {
-            version: Arc::from(version),
-            mark_bytes: self.mark_bytes + BODY_MARK,
+            layout: Layout::new(version.len(), mark as usize + BODY_MARK, starts),
             entry: out.freeze(),
-            rest_at,
-            sotw_at: moved(self.sotw_at),
-            body_at: moved(self.body_at),
             ..self.clone()
         }
     }
@@ -69,7 +64,7 @@ impl Resource {
 
 impl Resource {
     pub const fn version_form(&self) -> VersionForm {
-        VersionForm { is_own: self.own_version, mark_bytes: self.mark_bytes }
+        VersionForm { is_own: self.own_version, mark_bytes: self.layout.mark as usize }
     }
 
     /// See R-XT-09.
@@ -91,8 +86,8 @@ impl Resource {
     ) -> Result<Self, EnvelopeError> {
         let whole = inner(&entry)?;
         let envelope = Envelope::parse(whole, type_url)?;
-        let head = head_len(whole).ok_or(EnvelopeError::Malformed)?;
-        if form.mark_bytes > envelope.version.len() {
+        let (head, version_bytes) = head(whole).ok_or(EnvelopeError::Malformed)?;
+        if version_bytes != envelope.version.len() || form.mark_bytes > version_bytes {
             return Err(EnvelopeError::Malformed);
         }
         let any = envelope.body.ok_or(EnvelopeError::Malformed)?;
@@ -101,6 +96,7 @@ impl Resource {
             return Err(EnvelopeError::Malformed);
         }
         let version = without_body_mark(envelope.version, form.mark_bytes);
+        let rest_at = entry.len() - whole.len() + head;
         let body_at = entry.len() - any.len();
         let header = wire::field_len(any.len()) - any.len();
         let sotw_at = if envelope.is_redirect { entry.len() } else { body_at.saturating_sub(header) };
@@ -109,14 +105,10 @@ impl Resource {
             eds_service: eds_service(type_url.kind(), any),
             name: Name::from(envelope.name),
             constraints,
-            version: Arc::from(envelope.version),
             own_version: form.is_own,
-            mark_bytes: form.mark_bytes,
-            rest_at: entry.len() - whole.len() + head,
             form: Form::Whole,
             has_aliases: envelope.has_aliases,
-            sotw_at,
-            body_at,
+            layout: Layout::new(version_bytes, form.mark_bytes, [rest_at, sotw_at, body_at]),
             entry,
         })
     }
@@ -130,11 +122,14 @@ pub struct VersionForm {
     pub mark_bytes: usize,
 }
 
-fn head_len(whole: &[u8]) -> Option<usize> {
+/// Length of the fields of name and version, and of the version itself.
+fn head(whole: &[u8]) -> Option<(usize, usize)> {
     let mut fields = wire::fields(whole).map_while(Result::ok);
     let name = fields.next().filter(|field| field.number == RESOURCE_NAME)?;
-    let version = fields.next().filter(|field| field.number == RESOURCE_VERSION);
-    Some(name.raw.len() + version.map_or(0, |version| version.raw.len()))
+    let Some(version) = fields.next().filter(|field| field.number == RESOURCE_VERSION) else {
+        return Some((name.raw.len(), 0));
+    };
+    Some((name.raw.len() + version.raw.len(), version.bytes().ok()?.len()))
 }
 
 fn inner(entry: &[u8]) -> Result<&[u8], EnvelopeError> {
@@ -230,7 +225,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused_without_a_panic(bytes: Vec<u8>) {
-            let _read = Resource::from_entry(&Kind::Cluster.into(), bytes.into(), None, VersionForm::default());
+            let read = Resource::from_entry(&Kind::Cluster.into(), bytes.into(), None, VersionForm::default());
+            read.into_iter().for_each(|resource| _ = resource.version().len());
         }
     }
 }
