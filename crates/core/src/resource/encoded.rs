@@ -213,7 +213,7 @@ impl<'a> Envelope<'a> {
         let constraints = self.constraints.clone().ok().flatten();
         Resource {
             digest: digest(name.as_str(), constraints.as_ref(), &version, body_hash),
-            eds_service: eds_service(type_url.kind(), any),
+            eds_service: eds_service(type_url.kind(), any, &name),
             name,
             constraints,
             own_version,

@@ -5,8 +5,8 @@
 use super::wire::{self, Field, Value};
 use super::{Kind, Name};
 
-/// `eds_cluster_config.service_name` of a cluster, else its own name.
-pub(super) fn eds_service(kind: Kind, any: &[u8]) -> Option<Name> {
+/// `eds_cluster_config.service_name` of a cluster, else its own name. `own` is shared if it is that.
+pub(super) fn eds_service(kind: Kind, any: &[u8], own: &Name) -> Option<Name> {
     const CLUSTER_NAME: u32 = 1;
     const CLUSTER_TYPE: u32 = 2;
     const CLUSTER_EDS_CONFIG: u32 = 3;
@@ -26,7 +26,8 @@ pub(super) fn eds_service(kind: Kind, any: &[u8]) -> Option<Name> {
         .and_then(|field| field.text().ok())
         .filter(|service| !service.is_empty());
     let name = || last(cluster, CLUSTER_NAME)?.text().ok();
-    service.or_else(name).filter(|name| !name.is_empty()).map(Name::from)
+    let service = service.or_else(name).filter(|name| !name.is_empty())?;
+    Some(if service == own.as_str() { own.clone() } else { service.into() })
 }
 
 /// Clusters of a RouteConfiguration or a VirtualHost, in order, perhaps repeated: those in `cluster` and
@@ -68,13 +69,13 @@ mod tests {
 
     #[test]
     fn an_eds_cluster_names_its_endpoints() {
-        let eds = [0x10, 3];
+        let (eds, own) = ([0x10, 3], Name::from("web"));
         let cluster = [field(1, b"web"), eds.to_vec()].concat();
-        assert_eq!(eds_service(Kind::Cluster, &field(2, &cluster)), Some("web".into()));
+        assert_eq!(eds_service(Kind::Cluster, &field(2, &cluster), &own), Some("web".into()));
         let with_service = [cluster, field(3, &field(2, b"web-eds"))].concat();
-        assert_eq!(eds_service(Kind::Cluster, &field(2, &with_service)), Some("web-eds".into()));
+        assert_eq!(eds_service(Kind::Cluster, &field(2, &with_service), &own), Some("web-eds".into()));
         let strict_dns = [field(1, b"web"), vec![0x10, 1]].concat();
-        assert_eq!(eds_service(Kind::Cluster, &field(2, &strict_dns)), None);
+        assert_eq!(eds_service(Kind::Cluster, &field(2, &strict_dns), &own), None);
     }
 
     #[test]

@@ -100,10 +100,11 @@ impl Resource {
         let body_at = entry.len() - any.len();
         let header = wire::field_len(any.len()) - any.len();
         let sotw_at = if envelope.is_redirect { entry.len() } else { body_at.saturating_sub(header) };
+        let name = Name::from(envelope.name);
         Ok(Self {
             digest: digest(envelope.name, constraints.as_ref(), version, xxh3::xxh3_64(any)),
-            eds_service: eds_service(type_url.kind(), any),
-            name: Name::from(envelope.name),
+            eds_service: eds_service(type_url.kind(), any, &name),
+            name,
             constraints,
             own_version: form.is_own,
             form: Form::Whole,
