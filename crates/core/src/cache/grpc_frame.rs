@@ -134,7 +134,7 @@ pub(super) fn splice<'a>(
     }
     out.open.put_slice(fields.errors);
     for (bytes, at) in pieces {
-        out.share(&bytes.slice(at..));
+        out.share(bytes, at);
     }
     Frame::new(out.close(), nonce)
 }
@@ -159,19 +159,20 @@ impl Chunks {
         Self { closed: SmallVec::new(), open: BytesMut::with_capacity(capacity), inline }
     }
 
-    fn share(&mut self, bytes: &Bytes) {
+    /// Adds bytes from `at` on.
+    fn share(&mut self, bytes: &Bytes, at: usize) {
         let head = if self.closed.is_empty() { HEAD.saturating_sub(self.open.len()) } else { 0 };
         let head = head.max(MIN_CHUNK.saturating_sub(self.open.len()));
-        if self.inline || bytes.len() < head + 4 * MIN_CHUNK {
-            self.open.put_slice(bytes);
+        if self.inline || bytes.len() - at < head + 4 * MIN_CHUNK {
+            self.open.put_slice(&bytes[at..]);
             return;
         }
         let rest = if self.open.is_empty() {
-            bytes.clone()
+            bytes.slice(at..)
         } else {
-            self.open.put_slice(&bytes[..head]);
+            self.open.put_slice(&bytes[at..at + head]);
             self.closed.push(self.open.split().freeze());
-            bytes.slice(head..)
+            bytes.slice(at + head..)
         };
         // The transport cuts chunks into full DATA frames; the last must not be tiny either.
         let tail = rest.len() % DATA_FRAME;
