@@ -4,14 +4,15 @@
 //! wire format by hand, because resources must keep their bytes.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{DecodeError, FileResource, ResourceKey, WRAPPER};
+use super::{DecodeError, WRAPPER, key};
 use crate::descriptors::message_name;
 use crate::descriptors::text_formats::{self, DISCOVERY_RESPONSE, Document, Format, TextError};
-use crate::resource::Kind;
 use crate::resource::wire::{MalformedError, Value, fields, put_bytes};
+use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl};
 
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
@@ -25,8 +26,6 @@ struct Parts<'a> {
     any: &'a [u8],
     type_url: &'a str,
     name: &'a str,
-    /// Constraints of a variant, as they came; empty without.
-    constraints: &'a [u8],
     /// Other fields of the wrapper, as they came.
     rest: Vec<u8>,
     /// Whether `rest` holds the name (in a `ResourceName`), so that field 3 must stay unset.
@@ -34,7 +33,7 @@ struct Parts<'a> {
 }
 
 /// Decodes the resources of one file, in their order.
-pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
+pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<Arc<Resource>>, DecodeError> {
     if bytes.trim_ascii().is_empty() {
         // A writer may truncate the file first, so an empty file never removes resources.
         return Err(TextError::Empty.into());
@@ -57,8 +56,8 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, 
         }
     };
     let mut seen = HashSet::new();
-    if let Some(twice) = resources.iter().find(|resource| !seen.insert(&resource.key)) {
-        return Err(DecodeError::Duplicate(twice.key.clone()));
+    if let Some(twice) = resources.iter().find(|resource| !seen.insert(key(resource))) {
+        return Err(DecodeError::Duplicate(twice.clone()));
     }
     Ok(resources)
 }
@@ -99,7 +98,7 @@ fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
     }
 }
 
-fn decode_response(bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
+fn decode_response(bytes: &[u8]) -> Result<Vec<Arc<Resource>>, DecodeError> {
     let mut anys = Vec::new();
     let mut expected = None;
     for field in fields(bytes) {
@@ -118,14 +117,13 @@ fn decode_response(bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
     resources.collect()
 }
 
-fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource, DecodeError> {
+fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<Arc<Resource>, DecodeError> {
     let any = split_any(bytes)?;
     let parts = match message_name(any.type_url)? {
         WRAPPER => split_wrapper(any.value)?,
         type_name if kind_of(type_name).is_named_by_first_field() => {
             let name = first_string(any.value, type_name)?;
-            let (constraints, rest) = Default::default();
-            Parts { any: bytes, type_url: any.type_url, name, constraints, rest, named_by_rest: false }
+            Parts { any: bytes, type_url: any.type_url, name, rest: Vec::new(), named_by_rest: false }
         }
         _ => return Err(DecodeError::NeedsWrapper(any.type_url.to_owned())),
     };
@@ -138,7 +136,7 @@ fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource,
     if parts.name.is_empty() {
         return Err(DecodeError::Unnamed(parts.type_url.to_owned()));
     }
-    Ok(parts.wrap())
+    parts.encode()
 }
 
 /// Type of a message, whatever precedes its name in a type URL.
@@ -164,7 +162,7 @@ fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
 
 fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     const RESOURCE_NAME: &str = "envoy.service.discovery.v3.ResourceName";
-    let (mut own_name, mut long_name, mut constraints, mut rest) = ("", "", &[][..], Vec::new());
+    let (mut own_name, mut long_name, mut rest) = ("", "", Vec::new());
     let mut inner = Vec::new();
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(WRAPPER))?;
@@ -175,7 +173,6 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
             (1..=3, _) => return Err(damaged(WRAPPER)),
             (8, Value::Bytes(bytes)) => {
                 long_name = first_string(bytes, RESOURCE_NAME)?;
-                constraints = last_bytes(bytes, 2, RESOURCE_NAME)?;
                 rest.extend_from_slice(field.raw);
             }
             _ => rest.extend_from_slice(field.raw),
@@ -188,25 +185,19 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     if message_name(type_url)? == WRAPPER {
         return Err(DecodeError::BadWrapper(name.to_owned()));
     }
-    Ok(Parts { any, type_url, name, constraints, rest, named_by_rest })
+    Ok(Parts { any, type_url, name, rest, named_by_rest })
 }
 
-/// Last occurrence of a field; empty without. Reads all of the message, because only the end shows a truncated
-/// file.
-fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [u8], DecodeError> {
+/// Field 1 of a message; empty without. Reads all of the message, because only the end shows a truncated file.
+fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
     let mut last = &[][..];
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(type_name))?;
-        if field.number == number {
+        if field.number == 1 {
             last = field.bytes().map_err(|_| damaged(type_name))?;
         }
     }
-    Ok(last)
-}
-
-/// Field 1 of a message.
-fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
-    utf8(last_bytes(bytes, 1, type_name)?, type_name)
+    utf8(last, type_name)
 }
 
 fn utf8<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
@@ -218,25 +209,25 @@ fn damaged(type_name: &str) -> DecodeError {
 }
 
 impl Parts<'_> {
-    fn wrap(self) -> FileResource {
+    fn encode(self) -> Result<Arc<Resource>, DecodeError> {
         // The rest counts too: clients would miss a changed TTL or alias under an unchanged version.
         let mut hash = Xxh3::new();
         hash.update(self.any);
         hash.update(&self.rest);
-        let version = format!("{:016x}", hash.digest());
 
         let mut wrapper = Vec::with_capacity(self.any.len() + self.rest.len() + self.name.len() + 32);
-        put_bytes(&mut wrapper, 1, version.as_bytes());
+        put_bytes(&mut wrapper, 1, format!("{:016x}", hash.digest()).as_bytes());
         put_bytes(&mut wrapper, 2, self.any);
         if !self.named_by_rest {
             put_bytes(&mut wrapper, 3, self.name.as_bytes());
         }
         wrapper.extend_from_slice(&self.rest);
-        let key = ResourceKey {
-            type_url: self.type_url.to_owned(),
-            name: self.name.to_owned(),
-            constraints: self.constraints.to_owned(),
-        };
-        FileResource { key, version, wrapper: wrapper.into() }
+        let type_url = TypeUrl::from(self.type_url);
+        let envelope = Envelope::parse(&wrapper, &type_url)?;
+        if let Err(source) = &envelope.constraints {
+            return Err(DecodeError::Constraints { name: self.name.to_owned(), source: source.clone() });
+        }
+        let resource = envelope.encode(&type_url, Name::normal(self.name));
+        resource.map(Arc::new).ok_or_else(|| damaged(WRAPPER))
     }
 }

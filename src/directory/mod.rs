@@ -13,35 +13,22 @@
 mod file_decoder;
 mod resource_files;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-use bytes::Bytes;
+use std::sync::Arc;
 
 pub use resource_files::{Directory, scan};
 
 use crate::descriptors::DescriptorError;
 use crate::descriptors::text_formats::TextError;
+use crate::resource::{ConstraintError, Constraints, EnvelopeError, Name, Resource};
 
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 
 /// Identity of a resource in a directory.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceKey {
-    pub type_url: String,
-    pub name: String,
-    /// Encoded `DynamicParameterConstraints` of a variant; empty without.
-    pub constraints: Vec<u8>,
-}
+type ResourceKey<'a> = (&'a str, &'a Name, Option<&'a Constraints>);
 
-/// One resource of one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileResource {
-    pub key: ResourceKey,
-    /// Hash of the content; also the version inside `wrapper`.
-    pub version: String,
-    /// Encoded `envoy.service.discovery.v3.Resource`.
-    pub wrapper: Bytes,
+fn key(resource: &Resource) -> ResourceKey<'_> {
+    (resource.type_url(), resource.name(), resource.constraints())
 }
 
 /// Fault of one file.
@@ -55,8 +42,8 @@ pub struct FileFailure {
 /// Whole effective state of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// By type URL and name.
-    pub resources: BTreeMap<ResourceKey, FileResource>,
+    /// In the order of their types, names and constraints.
+    pub resources: Vec<Arc<Resource>>,
     /// By file name.
     pub failures: Vec<FileFailure>,
     /// Whether some file's content was never known: missing resources may be in it.
@@ -98,8 +85,12 @@ pub enum DecodeError {
     NeedsWrapper(String),
     #[error("the {WRAPPER} {0:?} must hold exactly one `resource`, and not a {WRAPPER} again")]
     BadWrapper(String),
-    #[error("{} {:?} is there twice{}", .0.type_url, .0.name, if .0.constraints.is_empty() { "" } else { " with the same constraints" })]
-    Duplicate(ResourceKey),
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+    #[error("the dynamic_parameter_constraints of {name:?} cannot be used: {source}")]
+    Constraints { name: String, source: ConstraintError },
+    #[error("{} {:?} is there twice{}", .0.type_url(), .0.name(), .0.constraints().map_or("", |_| " with the same constraints"))]
+    Duplicate(Arc<Resource>),
     #[error("resources[{index}]: {source}")]
     In { index: usize, source: Box<Self> },
 }

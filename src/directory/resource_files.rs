@@ -22,9 +22,10 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 use super::file_decoder::decode;
-use super::{DirectoryError, FileFailure, FileResource, ResourceKey, Scan};
+use super::{DirectoryError, FileFailure, Scan, key};
 use crate::descriptors::text_formats::Format;
 use crate::file_watch::{Debounce, FileFollower, FileWatcher, Fingerprint, WatchedPaths, fingerprint};
+use crate::resource::Resource;
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -45,7 +46,7 @@ pub(super) struct Files {
 struct FileState {
     /// Fingerprint at the last reading, if reliable.
     fingerprint: Option<Fingerprint>,
-    resources: Vec<FileResource>,
+    resources: Vec<Arc<Resource>>,
     /// Whether `resources` come from some content of the file.
     is_known: bool,
     parse_failure: Option<String>,
@@ -90,24 +91,29 @@ impl Files {
         let is_incomplete = !self.is_listed || self.files.values().any(|state| !state.is_known);
         let mut scan = Scan { is_incomplete, ..Scan::default() };
         scan.failures.extend(self.directory_failure.clone());
-        let mut owners: HashMap<&ResourceKey, &OsStr> = HashMap::new();
+        let files = self.files.iter();
+        let of_files = files.flat_map(|(file, state)| state.resources.iter().map(move |of| (of, file)));
+        let mut all: Vec<(&Arc<Resource>, &OsString)> = of_files.collect();
+        all.sort_by(|(one, _), (other, _)| key(one).cmp(&key(other)));
+        let mut duplicates: BTreeMap<&OsString, Vec<(&Arc<Resource>, &OsString)>> = BTreeMap::new();
+        for same in all.chunk_by(|(one, _), (other, _)| key(one) == key(other)) {
+            let (resource, owner) = same[0];
+            scan.resources.push(resource.clone());
+            same[1..]
+                .iter()
+                .for_each(|(_, file)| duplicates.entry(file).or_default().push((resource, owner)));
+        }
+        scan.resources.shrink_to_fit();
         for (file, state) in &self.files {
             let mut messages: Vec<String> =
                 state.failure().map(|message| state.keeping(message)).into_iter().collect();
-            let mut duplicates = Vec::new();
-            for resource in &state.resources {
-                let owner = *owners.entry(&resource.key).or_insert(file);
-                if owner == file {
-                    scan.resources.insert(resource.key.clone(), resource.clone());
-                } else {
-                    duplicates.push((&resource.key, owner));
-                }
-            }
-            if let [(ResourceKey { type_url, name, .. }, owner), others @ ..] = &duplicates[..] {
+            if let Some([(resource, owner), others @ ..]) = duplicates.get(file).map(Vec::as_slice) {
                 let more =
                     if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
                 messages.push(format!(
-                    "{type_url} {name:?}{more} is also in {}, which sorts first and counts: remove one of the two",
+                    "{} {:?}{more} is also in {}, which sorts first and counts: remove one of the two",
+                    resource.type_url(),
+                    resource.name(),
                     owner.display()
                 ));
             }
@@ -158,10 +164,17 @@ impl FileState {
         // A panic in a foreign parser is a fault of the file, not the end of the subscription.
         let decoded = std::panic::catch_unwind(|| decode(format, bytes));
         match decoded {
-            Ok(Ok(resources)) => {
+            Ok(Ok(mut resources)) => {
                 self.parse_failure = None;
                 self.is_known = true;
                 let differs = self.resources != resources;
+                // The cache holds these too. A copy of each would double their memory.
+                let held: HashMap<_, _> = self.resources.iter().map(|held| (key(held), held)).collect();
+                for resource in &mut resources {
+                    let known = held.get(&key(resource)).filter(|held| **held == resource);
+                    known.cloned().into_iter().for_each(|held| resource.clone_from(held));
+                }
+                resources.shrink_to_fit();
                 self.resources = resources;
                 return differs;
             }

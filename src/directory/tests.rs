@@ -7,7 +7,7 @@ use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
 use crate::descriptors::{ANY, any_to_json, message, text_formats};
-use crate::resource::wire;
+use crate::resource::{Resource, wire};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
@@ -41,6 +41,11 @@ fn field(bytes: &[u8], number: u32) -> Vec<u8> {
         .and_then(|field| field.bytes().ok())
         .unwrap_or_default()
         .to_vec()
+}
+
+/// The encoding of a resource as it is served: an `envoy.service.discovery.v3.Resource`.
+fn wrapper(of: &Resource) -> Vec<u8> {
+    field(of.delta_entry(), 2)
 }
 
 /// A wrapper as JSON, with all that it holds.

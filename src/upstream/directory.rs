@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::wait::{next_interest, next_tuning, now, sleep_until};
-use super::{DirectoryMirror, DirectoryResource, Tuner, Tuning};
+use super::{DirectoryMirror, Tuner, Tuning};
 use crate::cache::Writer;
 use crate::directory::{Directory, FileFailure, Scan};
 
@@ -81,12 +81,7 @@ impl DirectorySource {
                 "files of the directory were never readable: clients that hold nothing are served the others, all other clients wait until these are corrected or removed"
             );
         }
-        let resources = scan.resources.values().map(|file| DirectoryResource {
-            type_url: &file.key.type_url,
-            name: &file.key.name,
-            wrapper: &file.wrapper,
-        });
-        self.mirror.on_reading(resources, is_whole, now());
+        self.mirror.on_reading(&scan.resources, is_whole, now());
         self.state.send_replace(DirectoryState {
             read: is_whole,
             resources: scan.resources.len(),

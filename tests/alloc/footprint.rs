@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use deltafan::cache::{Budget, Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::directory::scan;
 use deltafan::fleet::Fleet;
 use deltafan::identity::{Peer, Source};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
+use deltafan::upstream::DirectoryMirror;
 use deltafan_test_support::wire;
 use stats_alloc::Region;
 
@@ -105,14 +107,64 @@ const BYTES: usize = 1 << 10;
 
 /// Writes all resources with a text into the cache of a group, each from bytes of its own.
 fn fill(writer: &mut Writer, text: &str) {
+    fill_with(writer, RESOURCES, text, BYTES);
+}
+
+fn fill_with(writer: &mut Writer, count: usize, text: &str, bytes: usize) {
     let clusters = wire::type_url("cds");
     let set = |number: usize| {
-        let resource = wire::resource(&clusters, &format!("cluster-{number:04}"), text, BYTES);
+        let resource = wire::resource(&clusters, &format!("cluster-{number:04}"), text, bytes);
         Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }
     };
-    let ops = (0..RESOURCES).map(set).collect();
+    let ops = (0..count).map(set).collect();
     let wildcard_known = Some(Completeness::Complete);
     writer.apply(&clusters, Change { ops, wildcard_known, ..Change::default() }, Instant::now()).unwrap();
+}
+
+/// Bytes that each of many small resources takes beside its encoding, for a cache that `fill` fills. The last value is
+/// whatever else it holds.
+fn beside_encoding<T>(fill: impl FnOnce(Writer) -> T) -> usize {
+    let (cache, writer) = Cache::new(Limits::default());
+    let region = Region::new(ALLOCATOR);
+    let _source = fill(writer);
+    let change = region.change();
+    let totals = cache.of(&wire::type_url("cds")).unwrap().snapshot().held_in_all();
+    assert_eq!(totals.resources, SMALL);
+    (change.bytes_allocated - change.bytes_deallocated - totals.bytes) / SMALL
+}
+
+/// Small resources of a large directory or control plane.
+const SMALL: usize = 10_000;
+
+/// A million of them are a small part of a relay's memory.
+#[test]
+fn a_small_resource_takes_little_beside_its_encoding() {
+    let _alone = ALONE.lock();
+    let of_control_plane = beside_encoding(|mut writer| {
+        fill_with(&mut writer, SMALL, "x", 130);
+        writer
+    });
+    let files = tempfile::tempdir().unwrap();
+    let cluster = |number: usize| serde_json::json!({"@type": wire::type_url("cds").as_str(), "name": format!("cluster-{number:04}")});
+    let write = |file: &str, count: usize| {
+        let resources: Vec<_> = (0..count).map(cluster).collect();
+        std::fs::write(files.path().join(file), serde_json::json!({"resources": resources}).to_string())
+            .unwrap();
+    };
+    // The descriptors are the program's.
+    write("a.json", 1);
+    scan(files.path()).unwrap();
+    write("a.json", SMALL);
+    let of_directory = beside_encoding(|writer| {
+        let (mut mirror, scan) = (DirectoryMirror::new(writer), scan(files.path()).unwrap());
+        mirror.on_reading(&scan.resources, true, Instant::now());
+        (mirror, scan)
+    });
+    println!("{of_control_plane} bytes of a control plane, {of_directory} of a directory");
+    // Its name, the resource and its entry, and a place in two tables.
+    assert!(of_control_plane <= 250, "{of_control_plane} bytes");
+    // A place in the reading and one in the mirror.
+    assert!(of_directory <= of_control_plane + 16, "{of_directory} bytes");
 }
 
 #[test]

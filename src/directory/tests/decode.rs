@@ -1,15 +1,18 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
 use super::{
-    super::{DecodeError, FileResource, file_decoder::decode},
+    super::{DecodeError, file_decoder::decode},
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,
+    wrapper,
 };
 use crate::descriptors::text_formats::{Format, TextError};
 use crate::descriptors::{ANY, message};
-use crate::resource::Kind;
 use crate::resource::wire::put_bytes;
+use crate::resource::{Kind, Resource};
 
 const FORMATS: [Format; 4] = [Format::Binary, Format::Json, Format::Yaml, Format::Text];
 
@@ -30,8 +33,12 @@ fn write(format: Format, document: &Value) -> Vec<u8> {
     }
 }
 
-fn names(resources: &[FileResource]) -> Vec<&str> {
-    resources.iter().map(|resource| resource.key.name.as_str()).collect()
+fn names(resources: &[Arc<Resource>]) -> Vec<&str> {
+    resources.iter().map(|of| of.name().as_str()).collect()
+}
+
+fn version(of: &Resource) -> String {
+    of.version().to_owned()
 }
 
 fn error(format: Format, bytes: impl AsRef<[u8]>) -> String {
@@ -91,16 +98,16 @@ fn the_wrapper_carries_name_version_and_the_any_as_it_came() {
     put_bytes(&mut bytes, 4, CLUSTER.as_bytes());
 
     let resource = decode(Format::Binary, &bytes).unwrap().remove(0);
-    assert_eq!((resource.key.type_url.as_str(), resource.key.name.as_str()), (CLUSTER, "a"));
-    assert_eq!(field(&resource.wrapper, 2), any);
-    assert_eq!(field(&resource.wrapper, 3), b"a");
-    assert_eq!(field(&resource.wrapper, 1), resource.version.as_bytes());
+    assert_eq!((resource.type_url(), resource.name().as_str()), (CLUSTER, "a"));
+    assert_eq!(resource.body(), any);
+    assert_eq!(field(&wrapper(&resource), 3), b"a");
+    assert_eq!(field(&wrapper(&resource), 1), resource.version().as_bytes());
 }
 
 #[test]
 fn versions_follow_the_content_and_stay_as_they_were() {
     let version =
-        |document: &Value| decode(Format::Json, &write(Format::Json, document)).unwrap().remove(0).version;
+        |document: &Value| version(&decode(Format::Json, &write(Format::Json, document)).unwrap()[0]);
     let labels: serde_json::Map<_, _> = (0..50).map(|n| (format!("k{n}"), n.into())).collect();
     let cluster =
         json!({"@type": CLUSTER, "name": "a", "metadata": {"filterMetadata": {"envoy.lb": labels}}});
@@ -130,35 +137,36 @@ fn a_wrapped_resource_is_named_by_its_wrapper_and_keeps_the_rest_of_it() {
     for format in FORMATS {
         let resource =
             decode(format, &write(format, &response(std::slice::from_ref(&wrapped)))).unwrap().remove(0);
-        assert_eq!(resource.key.type_url, "type.googleapis.com/google.protobuf.StringValue");
-        assert_eq!(resource.key.name, "routes/default");
+        assert_eq!(resource.type_url(), "type.googleapis.com/google.protobuf.StringValue");
         let mut expected = wrapped.clone();
-        expected["version"] = resource.version.into();
-        assert_eq!(shown(&resource.wrapper), expected, "{format:?}");
+        expected["version"] = version(&resource).into();
+        // A directory has no TTLs.
+        expected.as_object_mut().unwrap().remove("ttl");
+        assert_eq!(shown(&wrapper(&resource)), expected, "{format:?}");
     }
     let mut longer_lived = wrapped.clone();
     longer_lived["ttl"] = "6s".into();
-    let version = |value: &Value| decode(Format::Binary, &encode_any(value)).unwrap().remove(0).version;
+    let version = |value: &Value| version(&decode(Format::Binary, &encode_any(value)).unwrap()[0]);
     assert_ne!(version(&wrapped), version(&longer_lived), "a changed TTL is a change");
 }
 
 #[test]
 fn a_wrapper_keeps_fields_nobody_knows_and_may_name_by_resource_name() {
-    let mut wrapper = encode_any(&json!({
+    let mut document = encode_any(&json!({
         "@type": WRAPPER,
         "resourceName": {"name": "a", "dynamicParameterConstraints": {"constraint": {"key": "env", "value": "prod"}}},
         "resource": cluster("inner"),
     }));
-    let mut value = field(&wrapper, 2);
+    let mut value = field(&document, 2);
     put_bytes(&mut value, 77, b"from the future");
-    wrapper.clear();
-    put_bytes(&mut wrapper, 1, WRAPPER.as_bytes());
-    put_bytes(&mut wrapper, 2, &value);
-    let resource = decode(Format::Binary, &wrapper).unwrap().remove(0);
-    assert_eq!(resource.key.name, "a");
-    assert_eq!(field(&resource.wrapper, 77), b"from the future");
-    assert_eq!(field(&resource.wrapper, 8), field(&value, 8));
-    assert!(field(&resource.wrapper, 3).is_empty(), "one way to name it, as it came");
+    document.clear();
+    put_bytes(&mut document, 1, WRAPPER.as_bytes());
+    put_bytes(&mut document, 2, &value);
+    let resource = decode(Format::Binary, &document).unwrap().remove(0);
+    assert_eq!(resource.name().as_str(), "a");
+    assert_eq!(field(&wrapper(&resource), 77), b"from the future");
+    let constraints = resource.constraints().unwrap();
+    assert_eq!(constraints.encoded()[..], field(&field(&value, 8), 2));
 }
 
 #[test]
@@ -194,6 +202,10 @@ fn bad_wrappers_are_told() {
     );
     let unnamed = encode_any(&json!({"@type": WRAPPER, "resource": cluster("a")}));
     assert!(error(Format::Binary, unnamed).contains("has no name"));
+    let nothing = json!({"constraint": {"key": "env"}});
+    let name = json!({"name": "a", "dynamicParameterConstraints": nothing});
+    let unclear = encode_any(&json!({"@type": WRAPPER, "resourceName": name, "resource": cluster("a")}));
+    assert!(error(Format::Binary, unclear).contains("neither `value` nor `exists`"));
 }
 
 #[test]
@@ -241,7 +253,7 @@ fn anys_in_anys_are_encoded_by_their_types() {
         }]}],
     });
     let resource = decode(Format::Json, &write(Format::Json, &listener)).unwrap().remove(0);
-    assert_eq!(shown(&resource.wrapper)["resource"], listener);
+    assert_eq!(shown(&wrapper(&resource))["resource"], listener);
 }
 
 #[test]
@@ -476,7 +488,7 @@ proptest! {
                 bytes.truncate(at);
             }
             if let Ok(resources) = decode(format, &bytes) {
-                prop_assert!(resources.iter().all(|resource| !resource.key.name.is_empty()));
+                prop_assert!(names(&resources).iter().all(|name| !name.is_empty()));
             }
         }
     }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::super::{Directory, DirectoryError, Scan};
-use super::{CLUSTER, binary_response, cluster, response};
+use super::{CLUSTER, WRAPPER, binary_response, cluster, response};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Never comes within a test: what such a test sees, it sees by events.
@@ -48,7 +48,7 @@ impl Fixture {
         let found = timeout(DEADLINE, async {
             loop {
                 let scan = directory.next().await;
-                let names_now: Vec<_> = scan.resources.keys().map(|key| key.name.as_str()).collect();
+                let names_now: Vec<_> = scan.resources.iter().map(|of| of.name().as_str()).collect();
                 let failed_now: Vec<_> = scan.failures.iter().map(|failure| failure.file.as_str()).collect();
                 if names_now == names && failed_now == failed {
                     return scan;
@@ -66,7 +66,7 @@ fn write(path: &Path, names: &[&str]) {
 }
 
 fn version(scan: &Scan, name: &str) -> String {
-    scan.resources.values().find(|resource| resource.key.name == name).unwrap().version.clone()
+    scan.resources.iter().find(|resource| resource.name().as_str() == name).unwrap().version().to_owned()
 }
 
 #[tokio::test]
@@ -189,6 +189,26 @@ async fn of_two_files_with_one_name_the_first_counts_and_the_other_is_named() {
 }
 
 #[tokio::test]
+async fn r_xt_01_of_two_spellings_in_files_the_first_counts() {
+    let mut fixture = Fixture::new();
+    let spelled = |name: &str| json!({"@type": WRAPPER, "name": name, "resource": cluster("x")}).to_string();
+    fs::write(fixture.watched.join("a.json"), spelled("xdstp://a/t/x?a=1&b=2")).unwrap();
+    fs::write(fixture.watched.join("b.json"), spelled("xdstp://a/t/x?b=2&a=1")).unwrap();
+    fixture.until(&["xdstp://a/t/x?a=1&b=2"], &["b.json"]).await;
+}
+
+/// The cache and the reader hold the same resources, so an equal copy would take memory for itself.
+#[tokio::test]
+async fn what_did_not_change_in_a_file_is_not_held_twice() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.json", &["a", "b"]);
+    let before = fixture.until(&["a", "b"], &[]).await;
+    fixture.write("a.json", &["a", "c"]);
+    let after = fixture.until(&["a", "c"], &[]).await;
+    assert!(Arc::ptr_eq(&before.resources[0], &after.resources[0]));
+}
+
+#[tokio::test]
 async fn a_fifo_and_a_file_too_large_hang_and_fill_nothing() {
     let mut fixture = Fixture::new();
     let fifo = fixture.watched.join("fifo.yaml");
@@ -296,6 +316,6 @@ async fn the_examples_of_the_quick_start_are_good() {
     let mut directory = Directory::open(examples).unwrap();
     let scan = timeout(DEADLINE, directory.next()).await.unwrap();
     assert_eq!(scan.failures, []);
-    let names: Vec<_> = scan.resources.keys().map(|key| key.name.as_str()).collect();
+    let names: Vec<_> = scan.resources.iter().map(|of| of.name().as_str()).collect();
     assert_eq!(names, ["backend", "website", "backend", "ingress", "ingress"]);
 }

@@ -331,6 +331,11 @@ impl Resource {
         &self.entry[self.layout.body_at as usize..]
     }
 
+    /// Type URL of the body; empty without one.
+    pub fn type_url(&self) -> &str {
+        any_type_url(self.body()).unwrap_or_default()
+    }
+
     /// Hash of name, constraints, version and body: its share of the digest of a set (R-Relay-11).
     /// Sums of these do not depend on order. Relays with equal bytes agree on it (R-REST-07).
     /// The body counts because the versions of a counting origin begin anew when it restarts. The

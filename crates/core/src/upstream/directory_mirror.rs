@@ -10,43 +10,23 @@
 //!
 //! A name may have variants for different clients. If several match one client, the lowest
 //! canonical encoding of constraints wins.
+//!
+//! Lists are sorted by name, then by constraints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::topic_set::snapshot;
 use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
-use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
-
-/// Resource as read from a file of the directory.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectoryResource<'a> {
-    /// Its type URL.
-    pub type_url: &'a str,
-    /// Its name, as it is spelled in the file.
-    pub name: &'a str,
-    pub wrapper: &'a Bytes,
-}
-
-/// Content of a file, and the resource made of it.
-#[derive(Clone, Debug)]
-struct Held {
-    wrapper: Bytes,
-    resource: Arc<Resource>,
-}
-
-/// Variants of a name, in order of preference; never empty.
-type Variants = Vec<Held>;
+use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
 /// Content of the directory at the last reading, and the names that clients request. A plain value,
 /// as [`Mux`](super::Mux) is.
 #[derive(Debug)]
 pub struct DirectoryMirror {
     writer: Writer,
-    held: BTreeMap<TypeUrl, BTreeMap<Name, Variants>>,
+    held: BTreeMap<TypeUrl, Vec<Arc<Resource>>>,
     /// Requested names of each type and set of parameters in use.
     asked: BTreeMap<(TypeUrl, Parameters), BTreeSet<Name>>,
     /// `Presumed` while the content of some file was never known.
@@ -146,13 +126,13 @@ impl DirectoryMirror {
 
     /// Variant that clients with these parameters see by a name.
     fn shown(&self, type_url: &TypeUrl, parameters: &Parameters, name: &Name) -> Option<&Arc<Resource>> {
-        shown_of(parameters, self.held.get(type_url)?.get(name)?).next()
+        shown_of(parameters, variants(self.held.get(type_url)?, name)).next()
     }
 
     /// All resources that clients with these parameters see.
     fn members(&self, type_url: &TypeUrl, parameters: &Parameters) -> impl Iterator<Item = &Arc<Resource>> {
-        let held = self.held.get(type_url).into_iter().flat_map(BTreeMap::values);
-        held.filter_map(|variants| shown_of(parameters, variants).next())
+        let names = self.held.get(type_url).into_iter().flat_map(|held| held.chunk_by(has_same_name));
+        names.filter_map(|variants| shown_of(parameters, variants).next())
     }
 
     /// Answers a requested name. As a name too: clients with a restricted view, or with other
@@ -202,14 +182,8 @@ impl DirectoryMirror {
     }
 
     /// Applies a reading of the whole directory: one change for each type that differs, in flush
-    /// order. The resources come ordered by type URL and name. Of two spellings of one name the
-    /// first wins (R-XT-01). `is_whole`: each file was read at least once.
-    pub fn on_reading<'a>(
-        &mut self,
-        resources: impl IntoIterator<Item = DirectoryResource<'a>>,
-        is_whole: bool,
-        now: Instant,
-    ) {
+    /// order. `is_whole`: each file was read at least once.
+    pub fn on_reading(&mut self, resources: &[Arc<Resource>], is_whole: bool, now: Instant) {
         let known = if is_whole { Completeness::Complete } else { Completeness::Presumed };
         // A file that is added later, and cannot be read, is not in force.
         let known = known.max(self.read);
@@ -232,7 +206,7 @@ impl DirectoryMirror {
             let mut ops: Vec<Op> = earlier.flat_map(|name| self.answer(type_url, parameters, name)).collect();
             for name in names {
                 ops.extend(self.told(type_url, parameters, asked, name));
-                let variants = self.held.get(type_url).and_then(|held| held.get(name));
+                let variants = self.held.get(type_url).map(|held| variants(held, name));
                 if variants.is_some_and(|variants| shown_of(parameters, variants).nth(1).is_some()) {
                     rivals.insert((type_url, name));
                 }
@@ -251,38 +225,32 @@ impl DirectoryMirror {
     }
 
     /// Replaces the state of the directory. Returns the names that differ.
-    fn replace<'a>(
-        &mut self,
-        resources: impl IntoIterator<Item = DirectoryResource<'a>>,
-    ) -> BTreeMap<TypeUrl, Vec<Name>> {
-        let is_whole = self.is_whole();
-        let emptied = self.held.keys().map(|type_url| (type_url.clone(), BTreeMap::new()));
-        let mut found: BTreeMap<TypeUrl, BTreeMap<Name, Vec<DirectoryResource<'a>>>> = emptied.collect();
-        for resource in resources {
-            let of_type = found.entry(resource.type_url.into()).or_default();
-            let variants = of_type.entry(Name::normal(resource.name)).or_default();
-            if variants.first().is_none_or(|first| first.name == resource.name) {
-                variants.push(resource);
-            }
+    fn replace(&mut self, resources: &[Arc<Resource>]) -> BTreeMap<TypeUrl, Vec<Name>> {
+        let emptied = self.held.keys().map(|type_url| (type_url.clone(), Vec::new()));
+        let mut found: BTreeMap<TypeUrl, Vec<Arc<Resource>>> = emptied.collect();
+        for of_type in resources.chunk_by(|one, next| one.type_url() == next.type_url()) {
+            let type_url = TypeUrl::from(of_type[0].type_url());
+            found.entry(type_url).or_default().extend_from_slice(of_type);
         }
         let mut changed = BTreeMap::new();
-        for (type_url, found) in found {
-            let held = self.held.entry(type_url.clone()).or_default();
-            // A missing name may have moved to a file that cannot be read.
-            let gone = held.extract_if(.., |name, _| is_whole && !found.contains_key(name));
-            let mut names: Vec<Name> = gone.map(|(name, _)| name).collect();
-            for (name, found) in found {
-                let known = held.get(&name).map_or(&[][..], Vec::as_slice);
-                if let Some(variants) = read_variants(&type_url, &name, &found, known) {
-                    held.insert(name.clone(), variants);
-                    names.push(name);
-                }
+        for (type_url, mut found) in found {
+            let held = self.held.remove(&type_url).unwrap_or_default();
+            if !self.is_whole() {
+                // A missing name may have moved to a file that cannot be read.
+                let is_missing = |held: &&Arc<Resource>| variants(&found, held.name()).is_empty();
+                let missing: Vec<_> = held.iter().filter(is_missing).cloned().collect();
+                found.extend(missing);
             }
+            found.sort_by(|a, b| (a.name(), a.constraints()).cmp(&(b.name(), b.constraints())));
+            found.shrink_to_fit();
+            let names = differing(&held, &found);
             if !names.is_empty() {
-                changed.insert(type_url, names);
+                changed.insert(type_url.clone(), names);
+            }
+            if !found.is_empty() {
+                self.held.insert(type_url, found);
             }
         }
-        self.held.retain(|_, held| !held.is_empty());
         changed
     }
 
@@ -298,46 +266,38 @@ fn is_listed(asked: &BTreeSet<Name>, name: &Name) -> bool {
     Collection::covering(name.as_str()).is_some_and(|covering| asked.contains(covering.as_str()))
 }
 
-/// Variants for clients with these parameters, who see the first.
-fn shown_of<'a>(parameters: &Parameters, variants: &'a Variants) -> impl Iterator<Item = &'a Arc<Resource>> {
-    variants.iter().map(|held| &held.resource).filter(|resource| resource.matches(parameters))
+fn has_same_name(one: &Arc<Resource>, other: &Arc<Resource>) -> bool {
+    one.name() == other.name()
 }
 
-/// Reads the variants of a name. Returns `None` if they are unchanged, or if one cannot be read and
-/// the held ones stay.
-fn read_variants(
-    type_url: &TypeUrl,
-    name: &Name,
-    found: &[DirectoryResource<'_>],
-    held: &[Held],
-) -> Option<Variants> {
-    let known = |wrapper: &Bytes| held.iter().find(|held| held.wrapper == *wrapper);
-    if held.len() == found.len() && found.iter().all(|found| known(found.wrapper).is_some()) {
-        return None;
-    }
-    let mut variants = Variants::new();
-    for DirectoryResource { wrapper, .. } in found {
-        match known(wrapper).cloned().or_else(|| read(type_url, name, wrapper)) {
-            Some(variant) => variants.push(variant),
-            None if held.is_empty() => {}
-            None => return None,
+/// Variants of a name, in order of preference.
+fn variants<'a>(held: &'a [Arc<Resource>], name: &Name) -> &'a [Arc<Resource>] {
+    let (_, from) = held.split_at(held.partition_point(|held| held.name() < name));
+    &from[..from.partition_point(|held| held.name() == name)]
+}
+
+/// Variants for clients with these parameters, who see the first.
+fn shown_of<'a>(
+    parameters: &Parameters,
+    variants: &'a [Arc<Resource>],
+) -> impl Iterator<Item = &'a Arc<Resource>> {
+    variants.iter().filter(|resource| resource.matches(parameters))
+}
+
+/// Names of which two lists have different variants.
+fn differing(old: &[Arc<Resource>], new: &[Arc<Resource>]) -> Vec<Name> {
+    let [mut old, mut new] = [old, new].map(|list| list.chunk_by(has_same_name).peekable());
+    let mut names = Vec::new();
+    loop {
+        let first = |variants: Option<&&[Arc<Resource>]>| Some(variants?.first()?.name().clone());
+        let Some(name) = [first(old.peek()), first(new.peek())].into_iter().flatten().min() else {
+            return names;
+        };
+        let is_it = |variants: &&[Arc<Resource>]| variants.first().is_some_and(|first| *first.name() == name);
+        if old.next_if(is_it) != new.next_if(is_it) {
+            names.push(name);
         }
     }
-    variants.sort_by(|a, b| a.resource.constraints().cmp(&b.resource.constraints()));
-    Some(variants).filter(|variants| !variants.is_empty())
-}
-
-fn read(type_url: &TypeUrl, name: &Name, wrapper: &Bytes) -> Option<Held> {
-    let envelope = Envelope::parse(wrapper, type_url).inspect_err(
-        |error| tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory"),
-    );
-    let envelope = envelope.ok()?;
-    if let Err(error) = &envelope.constraints {
-        tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory: its constraints are invalid");
-        return None;
-    }
-    let resource = Arc::new(envelope.encode(type_url, name.clone())?);
-    Some(Held { wrapper: wrapper.clone(), resource })
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
-pub use directory_mirror::{DirectoryMirror, DirectoryResource};
+pub use directory_mirror::DirectoryMirror;
 pub use failover::{Change as ServerChange, Failover, FailoverTimes, ServerCondition};
 pub use mux::{Mux, Restored};
 pub use probe::{Question, came_from};
