@@ -21,7 +21,7 @@
 //! |---|---|
 //! | must not be sent a version (spelling, TTL, other server) | `target` (`claim`) |
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
-//! | ends the stream when asked for a type | `mux/suspects` |
+//! | ends the stream when asked for a type | `suspects`, `mux/trials` |
 //! | speaks SotW | `sotw`, `sotw/read_response` |
 //! | has variants, or does not read locators | `topic_set`, `topic/apply_response`, `mux/questions` |
 //! | is a relay, or refuses a census | `topic` (`OriginTraits`) |

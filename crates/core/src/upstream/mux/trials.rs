@@ -31,26 +31,43 @@ impl Mux {
         }
     }
 
+    fn is_wanted_now(&self, type_url: &TypeUrl) -> bool {
+        self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now)
+    }
+
+    /// On a new stream, withholds types that may have ended the last one, and that no client wants
+    /// any more.
     pub(super) fn withhold_suspects(&mut self, now: Instant) {
-        let is_wanted =
-            |type_url: &TypeUrl| self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now);
-        self.suspects.opened(is_wanted, now);
+        let mut suspects = std::mem::take(&mut self.suspects.0);
+        for (type_url, suspect) in &mut suspects {
+            if matches!(suspect, Suspect::Blamed) && !self.is_wanted_now(type_url) {
+                *suspect = Suspect::Waits(now, 0);
+            }
+        }
+        self.suspects.0 = suspects;
     }
 
     /// Suspect that is on trial or next, and when its trial ends or begins. A trial waits until the
     /// stream has answered another type, or left it unanswered for long.
     fn next_suspect(&self) -> Option<(&TypeUrl, Instant)> {
-        let (open, patience) =
-            (self.streams[StreamId::Primary as usize].as_ref()?, self.settings.answer_timeout);
-        let is_wanted =
-            |type_url: &TypeUrl| self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now);
+        let open = self.streams[StreamId::Primary as usize].as_ref()?;
+        let patience = self.settings.answer_timeout;
         let is_asked = |(type_url, of): (&TypeUrl, &TopicSet)| {
             !(self.suspects.withholds(type_url) || of.wants_nothing())
         };
-        let asks_others = || self.topic_sets.iter().any(is_asked);
-        self.suspects.on_trial(patience).or_else(|| {
-            let (type_url, until) = self.suspects.next(is_wanted)?;
-            let is_free = open.is_answered || !asks_others();
+        let suspects = self.suspects.0.iter();
+        let on_trial = suspects.clone().find_map(|(type_url, suspect)| match suspect {
+            Suspect::Tried(since, _) => Some((type_url, *since + patience)),
+            Suspect::Blamed | Suspect::Waits(..) => None,
+        });
+        let waits = suspects.filter_map(|(type_url, suspect)| match suspect {
+            Suspect::Waits(until, _) => Some((type_url, *until)),
+            Suspect::Blamed | Suspect::Tried(..) => None,
+        });
+        on_trial.or_else(|| {
+            let waits = waits.filter(|(type_url, _)| self.is_wanted_now(type_url));
+            let (type_url, until) = waits.min_by_key(|(_, until)| *until)?;
+            let is_free = open.is_answered || !self.topic_sets.iter().any(is_asked);
             Some((type_url, if is_free { until } else { until.max(open.opened + patience) }))
         })
     }
@@ -64,11 +81,8 @@ impl Mux {
     pub(super) fn try_suspects(&mut self, now: Instant) {
         while let Some((type_url, _)) = self.next_suspect().filter(|(_, at)| *at <= now) {
             let type_url = type_url.clone();
-            match self.suspects.types.remove(&type_url) {
-                Some(Suspect::Waits(_, failures)) => {
-                    self.suspects.types.insert(type_url, Suspect::Tried(now, failures));
-                }
-                Some(Suspect::Tried(..)) | None => {}
+            if let Some(Suspect::Waits(_, failures)) = self.suspects.0.remove(&type_url) {
+                self.suspects.0.insert(type_url, Suspect::Tried(now, failures));
             }
         }
     }
