@@ -33,19 +33,8 @@ impl Want {
     }
 }
 
-/// Deadline of a name, or of the wildcard (`None`).
-type Item = (Instant, TypeUrl, Parameters, Option<Name>);
-
-/// Name or wildcard that is let go now.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Departure {
-    pub(super) type_url: TypeUrl,
-    pub(super) parameters: Parameters,
-    /// `None` is the wildcard.
-    pub(super) name: Option<Name>,
-    /// Let go before its time, because too many wait.
-    pub(super) is_early: bool,
-}
+/// Name, or wildcard (`None`), of a type with a set of parameters.
+pub(super) type Item = (TypeUrl, Parameters, Option<Name>);
 
 #[derive(Debug)]
 pub(super) struct Lingering {
@@ -54,8 +43,8 @@ pub(super) struct Lingering {
     /// Number of names that wait in all node groups.
     all: Arc<AtomicUsize>,
     /// Those without parameters, then those with, by time.
-    plain: BTreeSet<Item>,
-    located: BTreeSet<Item>,
+    plain: BTreeSet<(Instant, Item)>,
+    located: BTreeSet<(Instant, Item)>,
     sets: BTreeMap<(TypeUrl, Parameters), usize>,
 }
 
@@ -66,34 +55,22 @@ impl Lingering {
         Self { most, most_sets, all, plain: BTreeSet::new(), located: BTreeSet::new(), sets: BTreeMap::new() }
     }
 
-    fn queue(&mut self, parameters: &Parameters) -> &mut BTreeSet<Item> {
+    fn queue(&mut self, (_, parameters, _): &Item) -> &mut BTreeSet<(Instant, Item)> {
         if parameters.is_empty() { &mut self.plain } else { &mut self.located }
     }
 
-    pub(super) fn insert(
-        &mut self,
-        at: Instant,
-        type_url: TypeUrl,
-        parameters: Parameters,
-        name: Option<Name>,
-    ) {
-        let set = (!parameters.is_empty()).then(|| (type_url.clone(), parameters.clone()));
-        if self.queue(&parameters).insert((at, type_url, parameters, name)) {
+    pub(super) fn insert(&mut self, at: Instant, item: Item) {
+        let set = (!item.1.is_empty()).then(|| (item.0.clone(), item.1.clone()));
+        if self.queue(&item).insert((at, item)) {
             self.all.fetch_add(1, Ordering::Relaxed);
             set.into_iter().for_each(|set| *self.sets.entry(set).or_default() += 1);
         }
     }
 
-    pub(super) fn remove(
-        &mut self,
-        at: Instant,
-        type_url: TypeUrl,
-        parameters: Parameters,
-        name: Option<Name>,
-    ) {
-        let item = (at, type_url, parameters, name);
-        if self.queue(&item.2).remove(&item) {
-            self.uncount(item.1, item.2);
+    pub(super) fn remove(&mut self, at: Instant, item: Item) {
+        let queue = self.queue(&item);
+        if let Some((_, item)) = queue.take(&(at, item)) {
+            self.uncount(&item);
         }
     }
 
@@ -107,29 +84,30 @@ impl Lingering {
     }
 
     pub(super) fn first(&self) -> Option<Instant> {
-        [&self.plain, &self.located].into_iter().filter_map(|items| items.first()).map(|(at, ..)| *at).min()
+        [&self.plain, &self.located].into_iter().filter_map(|items| items.first()).map(|(at, _)| *at).min()
     }
 
-    /// Takes an item that is due, or the oldest while a bound is exceeded. Call it until `None`.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Departure> {
+    /// Takes an item that is due, or the oldest while a bound is exceeded, and whether it is let go
+    /// before its time. Call it until `None`.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(Item, bool)> {
         let first = self.first();
-        let is_first = |items: &BTreeSet<Item>| items.first().map(|(at, ..)| *at) == first;
+        let is_first = |items: &BTreeSet<(Instant, Item)>| items.first().map(|(at, _)| *at) == first;
         let is_due = first.is_some_and(|at| at <= now);
         let is_too_much = self.all.load(Ordering::Relaxed) > self.most;
-        let (at, type_url, parameters, name) = if is_due || is_too_much {
+        let (at, item) = if is_due || is_too_much {
             if is_first(&self.plain) { self.plain.pop_first() } else { self.located.pop_first() }?
         } else if self.sets.len() > self.most_sets {
             self.located.pop_first()?
         } else {
             return None;
         };
-        self.uncount(type_url.clone(), parameters.clone());
-        Some(Departure { type_url, parameters, name, is_early: at > now })
+        self.uncount(&item);
+        Some((item, at > now))
     }
 
-    fn uncount(&mut self, type_url: TypeUrl, parameters: Parameters) {
+    fn uncount(&mut self, (type_url, parameters, _): &Item) {
         self.all.fetch_sub(1, Ordering::Relaxed);
-        let set = (type_url, parameters);
+        let set = (type_url.clone(), parameters.clone());
         if let Some(count) = self.sets.get_mut(&set) {
             *count -= 1;
             if *count == 0 {
@@ -153,8 +131,8 @@ mod tests {
     use crate::resource::Kind;
 
     fn all(lingering: &mut Lingering, now: Instant) -> Vec<(String, bool)> {
-        let shown = |gone: Departure| {
-            (gone.name.map_or_else(|| "*".to_owned(), |name| name.to_string()), gone.is_early)
+        let shown = |((.., name), is_early): (Item, bool)| {
+            (name.map_or_else(|| "*".to_owned(), |name| name.to_string()), is_early)
         };
         std::iter::from_fn(|| lingering.next(now)).map(shown).collect()
     }
@@ -166,13 +144,14 @@ mod tests {
         let mut lingering = Lingering::new(2, 10, Arc::default());
         for (at, name) in [4, 1, 6, 2, 5, 3].into_iter().zip(["d", "a", "f", "b", "e", "c"]) {
             let parameters = if at % 2 == 0 { set.clone() } else { Parameters::NONE };
-            lingering.insert(now + Duration::from_secs(at), type_url.clone(), parameters, Some(name.into()));
+            lingering
+                .insert(now + Duration::from_secs(at), (type_url.clone(), parameters, Some(name.into())));
         }
         assert_eq!(lingering.first(), Some(now + Duration::from_secs(1)));
         let said = |name: &str, is_early| (name.to_owned(), is_early);
         let expected = [said("a", false), said("b", false), said("c", true), said("d", true)];
         assert_eq!(all(&mut lingering, now + Duration::from_secs(2)), expected);
-        lingering.remove(now + Duration::from_secs(6), type_url, set, Some("f".into()));
+        lingering.remove(now + Duration::from_secs(6), (type_url, set, Some("f".into())));
         assert!(lingering.sets.is_empty());
         assert_eq!(all(&mut lingering, now + Duration::from_secs(9)), [said("e", false)]);
         assert_eq!(lingering.first(), None);
@@ -185,12 +164,12 @@ mod tests {
         for number in 0..8 {
             let set = Parameters::from_iter([("k", number.to_string())]);
             let at = now + Duration::from_millis(1 + number);
-            lingering.insert(at, Kind::Cluster.into(), set, None);
+            lingering.insert(at, (Kind::Cluster.into(), set, None));
         }
-        let gone: Vec<Departure> = std::iter::from_fn(|| lingering.next(now)).collect();
-        let sets: Vec<Option<&str>> = gone.iter().map(|gone| gone.parameters.get("k")).collect();
+        let gone: Vec<(Item, bool)> = std::iter::from_fn(|| lingering.next(now)).collect();
+        let sets: Vec<Option<&str>> = gone.iter().map(|((_, set, _), _)| set.get("k")).collect();
         assert_eq!(sets, [Some("0"), Some("1"), Some("2")], "the oldest");
-        assert!(gone.iter().all(|gone| gone.is_early));
+        assert!(gone.iter().all(|(_, is_early)| *is_early));
         assert_eq!(lingering.sets.len(), 5);
     }
 
@@ -201,14 +180,14 @@ mod tests {
         let mut groups = [(); 2].map(|()| Lingering::new(3, 10, Arc::clone(&all)));
         let later = now + Duration::from_secs(1);
         let mut wait = |at: usize, name: &str| {
-            groups[at].insert(later, Kind::Endpoint.into(), Parameters::NONE, Some(name.into()));
-            groups[at].next(now).and_then(|gone| gone.name)
+            groups[at].insert(later, (Kind::Endpoint.into(), Parameters::NONE, Some(name.into())));
+            groups[at].next(now).and_then(|((.., name), _)| name)
         };
         assert_eq!(["a", "b", "c"].map(|name| wait(0, name)), [None, None, None]);
         assert_eq!(wait(1, "d"), Some("d".into()), "the other group has all there is");
         let [first, mut second] = groups;
         drop(first);
-        second.insert(later, Kind::Endpoint.into(), Parameters::NONE, Some("e".into()));
+        second.insert(later, (Kind::Endpoint.into(), Parameters::NONE, Some("e".into())));
         assert_eq!((second.next(now), all.load(Ordering::Relaxed)), (None, 1));
     }
 }

@@ -181,9 +181,8 @@ impl Names {
         self.records.get(name).is_some_and(Record::is_wanted)
     }
 
-    /// Returns the wish for a wanted name.
-    pub(super) fn want_mut(&mut self, name: &str) -> Option<&mut Want> {
-        self.records.get_mut(name).filter(|record| record.is_wanted()).map(|record| &mut record.want)
+    pub(super) fn want_of(&self, name: &str) -> Want {
+        self.records.get(name).map_or(Want::No, |record| record.want)
     }
 
     /// Sets the wish for a name.

@@ -103,6 +103,18 @@ impl Topic {
         }
     }
 
+    /// Wish for a name, or for the wildcard (`None`).
+    pub(super) fn want_of(&self, name: Option<&Name>) -> Want {
+        name.map_or(self.wildcard, |name| self.names.want_of(name.as_str()))
+    }
+
+    pub(super) fn set_want(&mut self, name: Option<&Name>, want: Want) {
+        match name {
+            Some(name) => _ = self.names.want(name, want),
+            None => self.wildcard = want,
+        }
+    }
+
     /// Whether a resource of this name is wanted, or was until recently.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
         self.wildcard.is_live() || self.names.is_wanted(name) || self.is_listed(name)

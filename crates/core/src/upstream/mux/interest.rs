@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::StreamId;
-use super::super::linger::{Departure, Want};
+use super::super::linger::Want;
 use super::super::topic_set::{TopicSet, snapshot};
 use super::Mux;
 use super::prefetch::{KEPT, has_endpoints};
@@ -35,20 +35,6 @@ impl Mux {
         let until = now + self.settings.linger;
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
-        match (topic_set.topic(parameters).wildcard, interest.wildcard) {
-            (Want::No, true) => change = topic_set.add_wildcard(parameters, self.writer.cache()),
-            (Want::Until(end), true) => {
-                self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
-                topic_set.topic(parameters).wildcard = Want::Yes;
-            }
-            (Want::Yes, false) => {
-                self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
-                topic_set.topic(parameters).wildcard = Want::Until(until);
-            }
-            (Want::Kept(_), true) => topic_set.topic(parameters).wildcard = Want::Yes,
-            (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
-        }
-        let ops = &mut change.ops;
         let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
         // In SotW, where the clusters are known.
         let clusters = LazyCell::new(|| {
@@ -57,30 +43,35 @@ impl Mux {
                 is_concerned.then(|| snapshot(self.writer.cache(), &Kind::Cluster.into(), parameters));
             clusters.filter(|clusters| clusters.wildcard_known())
         });
-        for (name, is_wanted) in &interest.names {
+        let names = interest.names.iter().map(|(name, is_wanted)| (Some(name), *is_wanted));
+        for (name, is_wanted) in std::iter::once((None, interest.wildcard)).chain(names) {
             // Upstream this name would be the wildcard.
-            if matches!(name.as_str(), "" | Name::WILDCARD) {
+            if name.is_some_and(|name| matches!(name.as_str(), "" | Name::WILDCARD)) {
                 continue;
             }
-            if *is_wanted && topic_set.topic(parameters).names.is_wanted(name.as_str()) {
-                topic_set.topic(parameters).want_again(name, &held);
-            }
-            match (topic_set.topic(parameters).names.want_mut(name.as_str()), is_wanted) {
-                (None, true) => ops.extend(topic_set.add_name(parameters, name, self.writer.cache())),
-                (Some(want @ Want::Until(_)), true) => {
-                    if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
-                        let item = Some(name.clone());
-                        self.lingering.remove(end, type_url.clone(), parameters.clone(), item);
+            let item = || (type_url.clone(), parameters.clone(), name.cloned());
+            let topic = topic_set.topic(parameters);
+            match (topic.want_of(name), is_wanted) {
+                (Want::No, true) => match name {
+                    Some(name) => {
+                        change.ops.extend(topic_set.add_name(parameters, name, self.writer.cache()));
                     }
+                    None => change = topic_set.add_wildcard(parameters, self.writer.cache()),
+                },
+                (before, true) => {
+                    if let Want::Until(end) = before {
+                        self.lingering.remove(end, item());
+                    }
+                    topic.set_want(name, Want::Yes);
+                    name.into_iter().for_each(|name| topic.want_again(name, &held));
                 }
-                (Some(want @ Want::Yes), false) => {
-                    let is_gone = clusters.as_ref().is_some_and(|clusters| !has_endpoints(clusters, name));
-                    let until = if is_gone { until.min(now + KEPT) } else { until };
-                    *want = Want::Until(until);
-                    let item = Some(name.clone());
-                    self.lingering.insert(until, type_url.clone(), parameters.clone(), item);
+                (Want::Yes, false) => {
+                    let is_gone = |name| clusters.as_ref().is_some_and(|known| !has_endpoints(known, name));
+                    let until = if name.is_some_and(is_gone) { until.min(now + KEPT) } else { until };
+                    topic.set_want(name, Want::Until(until));
+                    self.lingering.insert(until, item());
                 }
-                (Some(_), _) | (None, false) => {}
+                (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
             }
         }
         if interest.proof {
@@ -118,7 +109,7 @@ impl Mux {
         let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
         let mut count = 0;
         while count < NAMES_PER_SLICE
-            && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
+            && let Some(((type_url, parameters, name), is_early)) = self.lingering.next(now)
         {
             // An early departure makes room for a name that came, and is not counted.
             count += usize::from(!is_early);
@@ -132,13 +123,19 @@ impl Mux {
             }
             let Some((.., snapshot)) = &seen else { continue };
             let mut change = Change::default();
-            match item {
-                Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
-                    topic.names.want(&name, Want::Yes);
-                }
-                Some(name) if away && is_known(snapshot, &name) => {
-                    topic.names.want(&name, Want::Until(later));
-                    self.lingering.insert(later, type_url.clone(), parameters.clone(), Some(name));
+            let is_wanted = match &name {
+                Some(name) => cache.wants(&type_url, &parameters, name.as_str()),
+                None => cache.wants_wildcard(&type_url, &parameters),
+            };
+            let is_known = || match &name {
+                Some(name) => is_known(snapshot, name),
+                None => snapshot.wildcard_known() || snapshot.member_count() > 0,
+            };
+            match name {
+                name if is_wanted => topic.set_want(name.as_ref(), Want::Yes),
+                name if away && is_known() => {
+                    topic.set_want(name.as_ref(), Want::Until(later));
+                    self.lingering.insert(later, (type_url.clone(), parameters.clone(), name));
                 }
                 Some(name) => {
                     self.counters.crowded_out.add(u64::from(is_early));
@@ -147,11 +144,6 @@ impl Mux {
                     if parameters.is_empty() && !self.traits.knows_locators {
                         topic_set.ask_again_by_locator(&name);
                     }
-                }
-                None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
-                None if away && (snapshot.wildcard_known() || snapshot.member_count() > 0) => {
-                    topic.wildcard = Want::Until(later);
-                    self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
                 // There is one plain wildcard per type. It stays up to date for as long as its
                 // stream lives.

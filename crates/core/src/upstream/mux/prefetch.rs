@@ -62,8 +62,8 @@ impl Mux {
                 continue;
             }
             change.ops.extend(topic_set.add_name(parameters, &name, self.writer.cache()));
-            topic_set.topic(parameters).names.want(&name, Want::Until(until));
-            self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
+            topic_set.topic(parameters).set_want(Some(&name), Want::Until(until));
+            self.lingering.insert(until, (type_url.clone(), parameters.clone(), Some(name)));
             self.counters.prefetched.add(1);
         }
         topic_set.arrange();
@@ -82,13 +82,13 @@ impl Mux {
             _ => None,
         });
         for name in services {
-            if let Some(Want::Until(end)) = topic.names.want_mut(name.as_str())
-                && *end > now + KEPT
+            if let Want::Until(end) = topic.want_of(Some(name))
+                && end > now + KEPT
             {
-                let before = std::mem::replace(end, now + KEPT);
-                let (item, of) = (Some(name.clone()), (type_url.clone(), parameters.clone()));
-                self.lingering.remove(before, of.0.clone(), of.1.clone(), item.clone());
-                self.lingering.insert(now + KEPT, of.0, of.1, item);
+                let item = (type_url.clone(), parameters.clone(), Some(name.clone()));
+                topic.set_want(Some(name), Want::Until(now + KEPT));
+                self.lingering.remove(end, item.clone());
+                self.lingering.insert(now + KEPT, item);
             }
         }
     }

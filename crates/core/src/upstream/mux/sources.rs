@@ -112,17 +112,13 @@ impl Mux {
             }
             topic.note_restored(op);
         }
-        for name in held.names {
+        let wildcard = held.wildcard.is_some().then_some(None);
+        for name in held.names.into_iter().map(Some).chain(wildcard) {
             // Clients may want it already.
-            if topic.names.is_wanted(name.as_str()) {
-                continue;
+            if topic.want_of(name.as_ref()) == Want::No {
+                topic.set_want(name.as_ref(), Want::Until(until));
+                self.lingering.insert(until, (type_url.clone(), parameters.clone(), name));
             }
-            topic.names.want(&name, Want::Until(until));
-            self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
-        }
-        if held.wildcard.is_some() && topic.wildcard == Want::No {
-            topic.wildcard = Want::Until(until);
-            self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
         }
         topic_set.arrange();
         let wildcard_known = held.wildcard.filter(|known| *known > Completeness::Unknown);
