@@ -89,11 +89,9 @@ pub struct Failover {
     servers: usize,
     active: usize,
     condition: ServerCondition,
-    /// Start of the silence, and of the idle time after it.
     silent_since: Option<Instant>,
-    idle_since: Option<Instant>,
-    /// Start of the answers without a break.
-    answering_since: Option<Instant>,
+    /// Start of the answers, or of the idle time, without a break.
+    steady_since: Option<Instant>,
     /// Start of the answers of each more preferred server to its probes.
     answering: Vec<Option<Instant>>,
     /// Changes to a next server since the last answer.
@@ -122,8 +120,7 @@ impl Failover {
             active: 0,
             condition: ServerCondition::Away,
             silent_since: None,
-            idle_since: None,
-            answering_since: None,
+            steady_since: None,
             answering: Vec::new(),
             vain: 0,
             first_hand: false,
@@ -174,37 +171,31 @@ impl Failover {
 
     fn see(&mut self, condition: ServerCondition, now: Instant) {
         let is_loop = self.looped_at.is_some_and(|at| now < at + self.times.after);
-        self.condition = match condition {
+        let condition = match condition {
             ServerCondition::Answers { .. } | ServerCondition::Idle if is_loop => ServerCondition::Away,
             ServerCondition::CutOff if !self.first_hand => ServerCondition::Answers { first_hand: false },
             condition => condition,
         };
-        if !matches!(self.condition, ServerCondition::Answers { .. }) {
-            self.answering_since = None;
+        let before = std::mem::replace(&mut self.condition, condition);
+        if std::mem::discriminant(&before) != std::mem::discriminant(&condition) {
+            self.steady_since = None;
         }
-        match self.condition {
+        let steady_since = *self.steady_since.get_or_insert(now);
+        let is_steady = now.saturating_duration_since(steady_since) >= self.times.after;
+        match condition {
             ServerCondition::Answers { first_hand } => {
                 self.first_hand |= first_hand;
-                (self.silent_since, self.idle_since) = (None, None);
+                self.silent_since = None;
                 // A relay may say only after its first response that it is cut off.
-                let answering_since = *self.answering_since.get_or_insert(now);
-                if first_hand || now.saturating_duration_since(answering_since) >= self.times.after {
+                if first_hand || is_steady {
                     self.vain = 0;
                 }
             }
             // A server that accepts connections and closes them is idle for moments.
-            ServerCondition::Idle => {
-                let idle_since = *self.idle_since.get_or_insert(now);
-                if now.saturating_duration_since(idle_since) >= self.times.after {
-                    self.silent_since = None;
-                }
-            }
-            ServerCondition::Away | ServerCondition::CutOff => {
-                self.idle_since = None;
-                self.silent_since.get_or_insert(now);
-            }
+            ServerCondition::Idle if is_steady => self.silent_since = None,
+            ServerCondition::Idle => {}
+            ServerCondition::Away | ServerCondition::CutOff => _ = self.silent_since.get_or_insert(now),
             ServerCondition::Silent(asked) => {
-                self.idle_since = None;
                 self.silent_since.get_or_insert_with(|| asked.min(now));
             }
         }
@@ -240,8 +231,7 @@ impl Failover {
     pub fn excuse(&mut self, time: Duration, now: Instant) {
         let later = |at: Instant| (at + time).min(now);
         self.silent_since = self.silent_since.map(later);
-        self.idle_since = self.idle_since.map(later);
-        self.answering_since = self.answering_since.map(later);
+        self.steady_since = self.steady_since.map(later);
         self.answering.iter_mut().for_each(|since| *since = since.map(later));
         if let ServerCondition::Silent(asked) = &mut self.condition {
             *asked = later(*asked);
@@ -298,7 +288,7 @@ impl Failover {
     fn change(&mut self, change: Change) {
         self.active = change.to();
         self.condition = ServerCondition::Away;
-        (self.silent_since, self.idle_since, self.answering_since) = (None, None, None);
+        (self.silent_since, self.steady_since) = (None, None);
         self.looped_at = None;
         // The server in use is not probed, nor are those behind it.
         self.answering.truncate(self.active);
