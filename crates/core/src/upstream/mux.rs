@@ -403,8 +403,9 @@ impl Mux {
         }
         topic_set.traits.knows_locators |= reading.knows_locators();
         let traits = topic_set.traits;
-        let changes = topic_set.apply_response(stream, reading, self.writer.cache(), &self.counters, moment);
-        if let Some((name, fault)) = topic_set.take_complaint()
+        let (changes, unusable) =
+            topic_set.apply_response(stream, reading, self.writer.cache(), &self.counters, moment);
+        if let Some((name, fault)) = unusable
             && let Some(suppressed) = complaints.say(Complaint::Unusable, now)
         {
             let name = response::clipped(name.as_str());

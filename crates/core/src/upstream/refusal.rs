@@ -61,14 +61,11 @@ impl Refused {
         if reading.is_whole || self.names.is_empty() {
             return true;
         }
-        for received in &reading.resources {
-            self.names.remove(&*received.name);
-        }
-        for removed in &reading.removed {
-            self.names.remove(&*removed.name);
-        }
-        for report in &reading.reports {
-            self.names.remove(&*report.name);
+        let sent = reading.resources.iter().map(|received| &received.name);
+        let removed = reading.removed.iter().map(|removed| &removed.name);
+        let reported = reading.reports.iter().map(|report| &report.name);
+        for name in sent.chain(removed).chain(reported) {
+            self.names.remove(&**name);
         }
         self.names.is_empty()
     }

@@ -31,8 +31,8 @@ pub(super) struct Target<'a> {
     pub(super) speaks_sotw: bool,
     /// Whether the request has the end mark already, from another topic.
     pub(super) is_marked: bool,
-    /// Resources to fetch anew, whatever their version.
-    pub(super) outdated: &'a HashMap<(View, Name), bool>,
+    /// Resources of the topic to fetch anew, whatever their version.
+    pub(super) outdated: HashMap<(View, Name), bool>,
     pub(super) snapshot: &'a Snapshot,
     pub(super) settings: &'a Settings,
     pub(super) moment: Moment,

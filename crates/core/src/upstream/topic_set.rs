@@ -40,6 +40,9 @@ pub(super) const SHED_LINGERS: u32 = 10;
 /// Changes by one event, by the parameters of their clients.
 pub(super) type Changes = Vec<(Parameters, Change)>;
 
+/// Name and fault of the last unusable resource of a response.
+pub(super) type Unusable = Option<(Name, &'static str)>;
+
 #[derive(Debug)]
 pub(super) struct TopicSet {
     type_url: TypeUrl,
@@ -54,8 +57,6 @@ pub(super) struct TopicSet {
     /// Boxed: most types have one topic, and a map has room for eleven.
     pub(super) topics: BTreeMap<Parameters, Box<Topic>>,
     pub(super) traits: OriginTraits,
-    /// Name and fault of the last unusable resource, until it is logged.
-    complaint: Option<(Name, &'static str)>,
     /// Rejected response, until it is replaced.
     refused: Option<Refused>,
     /// `control_plane.identifier` of the newest response, and the one for clients.
@@ -65,19 +66,9 @@ pub(super) struct TopicSet {
 impl TopicSet {
     /// Creates it without subscriptions. `open`: the open streams.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], traits: OriginTraits) -> Self {
-        let (homes, started, has_wildcard, topics, complaint) = Default::default();
-        Self {
-            type_url,
-            homes,
-            open,
-            started,
-            has_wildcard,
-            topics,
-            traits,
-            complaint,
-            refused: None,
-            came_through: None,
-        }
+        let (homes, started, has_wildcard, topics) = Default::default();
+        let (refused, came_through) = (None, None);
+        Self { type_url, homes, open, started, has_wildcard, topics, traits, refused, came_through }
     }
 
     /// Notes the servers through which a response came.
@@ -379,7 +370,9 @@ impl TopicSet {
 
     /// Adds a new name. It is requested, unless a held resource is for these clients too.
     pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
-        if let Some(loan) = self.lender(parameters, name, cache) {
+        // Answered topics go first.
+        let lenders = self.lenders(parameters, name, cache);
+        if let Some(loan) = lenders.min_by_key(|loan| loan.is_unconfirmed) {
             self.topic(parameters).borrow(name, loan.lease, loan.is_foreign);
             return Some(Op::held(View::Named, loan.resource, loan.lease));
         }
@@ -440,11 +433,6 @@ impl TopicSet {
         // It was requested on that stream, and need not be answered a second time.
         topic.renews[View::Wildcard as usize] |= self.has_wildcard;
         change
-    }
-
-    /// Takes the name and fault of the last unusable resource.
-    pub(super) const fn take_complaint(&mut self) -> Option<(Name, &'static str)> {
-        self.complaint.take()
     }
 
     fn snapshot(&self, cache: &Cache, parameters: &Parameters) -> Arc<Snapshot> {

@@ -125,7 +125,7 @@ impl Mux {
         reading.retain_answers(ended, |name| topic_set.awaits_plainly(name));
         if !reading.is_empty() {
             reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
-            let changes = topic_set.apply_response(
+            let (changes, _) = topic_set.apply_response(
                 stream,
                 reading,
                 self.writer.cache(),

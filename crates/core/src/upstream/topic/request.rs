@@ -9,8 +9,6 @@
 
 use std::sync::Arc;
 
-use foldhash::HashMap;
-
 use super::super::target::Target;
 use super::Topic;
 use crate::cache::{Op, Snapshot, View};
@@ -18,27 +16,22 @@ use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Resource};
 
 impl Topic {
-    /// Lends out the resources to fetch anew for a request, until they are taken back.
-    pub(in crate::upstream) fn lend(&mut self) -> HashMap<(View, Name), bool> {
-        std::mem::take(&mut self.outdated)
-    }
-
-    pub(in crate::upstream) fn take_back(&mut self, outdated: HashMap<(View, Name), bool>) {
-        self.outdated = outdated;
-    }
-
     /// Returns the next request on a stream.
     pub(in crate::upstream) fn changes(
         &mut self,
         view: View,
-        target: &Target<'_>,
+        mut target: Target<'_>,
     ) -> Option<DeltaDiscoveryRequest> {
+        target.outdated = std::mem::take(&mut self.outdated);
         let request = match view {
-            View::Wildcard => self.members.changes(target),
-            View::Named => self.names.changes(target),
-        }?;
-        self.mark_unconfirmed(view, &request, target);
-        Some(request)
+            View::Wildcard => self.members.changes(&target),
+            View::Named => self.names.changes(&target),
+        };
+        if let Some(request) = &request {
+            self.mark_unconfirmed(view, request, &target);
+        }
+        self.outdated = target.outdated;
+        request
     }
 
     /// Notes which requested resources may have become another variant: all that were not claimed.
@@ -98,11 +91,9 @@ impl Topic {
 
     /// Notes a change of the server: another one gives its versions to other content.
     pub(in crate::upstream) fn switched(&mut self, snapshot: &Snapshot) {
-        let held =
-            |view| snapshot.entries().filter_map(move |entry| snapshot.held(view, entry.name().as_str()));
-        let key = |view, held: &Arc<Resource>| ((view, held.name().clone()), true);
-        self.outdated =
-            View::ALL.into_iter().flat_map(|view| held(view).map(move |held| key(view, held))).collect();
+        self.outdated.clear();
+        View::ALL.into_iter().for_each(|view| self.refresh_all(view, snapshot));
+        self.outdated.values_mut().for_each(|is_foreign| *is_foreign = true);
     }
 
     /// Whether another server sent a resource.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use prost::Message as _;
 
 use super::super::names::room;
@@ -43,7 +44,6 @@ impl TopicSet {
             }
             let nothing = Parameters::NONE;
             let wildcard_waits = self.traits.is_plain && !fresh && self.has_wildcard;
-            let outdated = topic.lend();
             let is_marked =
                 |whole: &DeltaDiscoveryRequest| whole.initial_resource_versions.contains_key(Name::END_MARK);
             let target = Target {
@@ -58,14 +58,13 @@ impl TopicSet {
                 is_first: fresh,
                 has_legacy_wildcard,
                 wildcard_waits,
-                outdated: &outdated,
+                outdated: HashMap::default(),
                 snapshot: &of(parameters),
                 room,
                 settings,
                 moment,
             };
-            let request = topic.changes(view, &target);
-            topic.take_back(outdated);
+            let request = topic.changes(view, target);
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {
                 (Some(whole), Some(request)) => merge(whole, request),
@@ -115,17 +114,17 @@ pub(super) struct Loan {
     pub(super) lease: Option<Lease>,
     /// Whether another server sent it.
     pub(super) is_foreign: bool,
-    is_unconfirmed: bool,
+    pub(super) is_unconfirmed: bool,
 }
 
 impl TopicSet {
-    /// Finds a topic whose subscription keeps the resource up to date for these parameters too.
-    /// Answered topics go first.
-    pub(super) fn lender(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Loan> {
-        self.lenders(parameters, name, cache).min_by_key(|loan| loan.is_unconfirmed)
-    }
-
-    fn lenders(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> impl Iterator<Item = Loan> {
+    /// Topics whose subscription keeps the resource up to date for these parameters too.
+    pub(super) fn lenders(
+        &self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+    ) -> impl Iterator<Item = Loan> {
         let others =
             self.topics.iter().filter(move |(other, topic)| *other != parameters && topic.may_lend(name));
         let held = move |other: &Parameters, topic: &Topic| {

@@ -4,7 +4,7 @@ use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, Removed};
 use super::super::topic::Asking;
 use super::super::{Counters, StreamId};
-use super::{Changes, TopicSet, snapshot};
+use super::{Changes, TopicSet, Unusable, snapshot};
 use crate::cache::{Cache, View};
 
 const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is passed on to nobody";
@@ -13,7 +13,7 @@ const AMBIGUOUS: &str =
     "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
 
 impl TopicSet {
-    /// Returns the changes of an accepted response.
+    /// Returns the changes of an accepted response, and its last unusable resource.
     pub(in crate::upstream) fn apply_response(
         &mut self,
         stream: StreamId,
@@ -21,9 +21,9 @@ impl TopicSet {
         cache: &Cache,
         counters: &Counters,
         moment: Moment,
-    ) -> Changes {
+    ) -> (Changes, Unusable) {
         let Some(view) = self.placed(stream).filter(|_| self.open[stream as usize]) else {
-            return Changes::new();
+            return (Changes::new(), None);
         };
         let asking = Asking { view, traits: self.traits };
         let is_only = self.topics.len() == 1;
@@ -64,25 +64,24 @@ impl TopicSet {
         reading.resources.iter_mut().for_each(|received| received.answers |= is_answer);
         // One response may answer all wildcards of one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.note_other_answers(&answered, moment.quiet));
-        let covered = |covered: &bool| !*covered;
-        let unrequested =
-            reading.resources.iter().map(|received| &received.covered).filter(|c| covered(c)).count()
-                + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
-                + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
+        let covered = reading.resources.iter().map(|received| received.covered);
+        let covered = covered.chain(reading.removed.iter().map(|removed| removed.covered));
+        let covered = covered.chain(reading.reports.iter().map(|report| report.covered));
+        let unrequested = covered.filter(|covered| !covered).count();
         counters.resource_errors.add(reading.reports.len() as u64);
         counters.unrequested_resources.add(unrequested as u64);
         let refused =
             || reading.resources.iter().filter(|received| received.covered && !received.is_understood());
         counters.refused_resources.add(refused().count() as u64);
-        self.complaint = refused().next().map(|received| (received.name.as_ref().into(), NOT_UNDERSTOOD));
+        let mut unusable = refused().next().map(|received| (received.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
         for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
             let change =
                 topic.apply_response(asking, &self.type_url, &mut reading, snapshot, counters, moment);
             let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
-            self.complaint = self.complaint.take().or(ambiguous);
+            unusable = unusable.or(ambiguous);
             changes.push((parameters.clone(), change));
         }
-        changes
+        (changes, unusable)
     }
 }
