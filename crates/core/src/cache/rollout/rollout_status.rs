@@ -133,11 +133,6 @@ impl Rollout {
             || has_some_of(&state.standing.contents, key)
     }
 
-    /// Whether held changes of a type are reported to the control plane.
-    pub(crate) fn reports(&self, type_url: &TypeUrl) -> bool {
-        self.settings.reports && self.guards(type_url)
-    }
-
     /// Whether there are held changes to report, and the bad ones among them are found. Between two holds there is a
     /// decision, after which none are.
     pub(crate) fn has_report(&self) -> bool {

@@ -25,8 +25,7 @@ impl Mux {
         nonce: &str,
         is_accepted: bool,
     ) {
-        let is_reported = self.writer.cache().rollout().is_some_and(|rollout| rollout.reports(type_url));
-        if let Some(open) = self.streams[stream as usize].as_mut().filter(|_| is_reported) {
+        if let Some(open) = &mut self.streams[stream as usize] {
             open.reports.note(type_url, Some(nonce).filter(|nonce| is_accepted && !nonce.is_empty()));
         }
     }
@@ -39,11 +38,11 @@ impl Mux {
             return;
         }
         self.held = holding.map(|rollout| rollout.held_types()).unwrap_or_default();
-        self.streams.iter_mut().flatten().for_each(|open| open.reports.begin_anew());
+        self.streams.iter_mut().flatten().for_each(|open| open.reports.said.clear());
     }
 
     pub(super) fn has_report(&self, open: &Stream) -> bool {
-        open.reports.are_due(&self.held)
+        open.reports.next(&self.held).is_some()
     }
 
     /// Takes a report that is due on a stream.

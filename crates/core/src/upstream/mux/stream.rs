@@ -70,7 +70,7 @@ pub(super) struct Reports {
     /// Nonces of the newest responses by type, if accepted.
     nonces: BTreeMap<TypeUrl, String>,
     /// Types that were reported since the hold began.
-    said: BTreeSet<TypeUrl>,
+    pub(super) said: BTreeSet<TypeUrl>,
 }
 
 impl Reports {
@@ -82,16 +82,6 @@ impl Reports {
         }
     }
 
-    /// Starts over with another hold, or none.
-    pub(super) fn begin_anew(&mut self) {
-        self.said.clear();
-    }
-
-    /// Whether any of these held types is to be reported.
-    pub(super) fn are_due(&self, held: &BTreeSet<TypeUrl>) -> bool {
-        self.next(held).is_some()
-    }
-
     /// Takes the next type to report, with the nonce of its newest response.
     pub(super) fn take(&mut self, held: &BTreeSet<TypeUrl>) -> Option<(TypeUrl, String)> {
         let (type_url, nonce) = self.next(held)?;
@@ -100,7 +90,8 @@ impl Reports {
         Some((type_url, nonce))
     }
 
-    fn next<'a>(&'a self, held: &'a BTreeSet<TypeUrl>) -> Option<(&'a TypeUrl, &'a String)> {
+    /// Next of these held types to report.
+    pub(super) fn next<'a>(&'a self, held: &'a BTreeSet<TypeUrl>) -> Option<(&'a TypeUrl, &'a String)> {
         let mut unsaid = held.iter().filter(|type_url| !self.said.contains(*type_url));
         unsaid.find_map(|type_url| Some((type_url, self.nonces.get(type_url)?)))
     }
