@@ -164,21 +164,15 @@ impl DirectoryMirror {
         asked: &BTreeSet<Name>,
         name: &Name,
     ) -> Vec<Op> {
-        let (is_named, is_listed) = (asked.contains(name), is_listed(asked, name));
-        if let Some(resource) = self.shown(type_url, parameters, name) {
-            let views = [Some(View::Wildcard), (is_named || is_listed).then_some(View::Named)];
-            return views
-                .into_iter()
-                .flatten()
-                .map(|view| Op::held(view, Arc::clone(resource), None))
-                .collect();
-        }
-        let named = match (is_named, is_listed) {
-            (true, _) => Some(Op::Remove { view: View::Named, name: name.clone() }),
-            (false, true) => Some(Op::LeaveCollection { name: name.clone() }),
-            (false, false) => None,
+        let is_named = asked.contains(name);
+        let shown = self.shown(type_url, parameters, name);
+        let op = |view| match shown {
+            Some(resource) => Op::held(view, Arc::clone(resource), None),
+            None if view == View::Named && !is_named => Op::LeaveCollection { name: name.clone() },
+            None => Op::Remove { view, name: name.clone() },
         };
-        named.into_iter().chain([Op::Remove { view: View::Wildcard, name: name.clone() }]).collect()
+        let by_name = (is_named || is_listed(asked, name)).then_some(View::Named);
+        std::iter::once(View::Wildcard).chain(by_name).map(op).collect()
     }
 
     /// Applies a reading of the whole directory: one change for each type that differs, in flush
