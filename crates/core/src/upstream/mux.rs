@@ -280,13 +280,8 @@ impl Mux {
         if stream == StreamId::Primary {
             self.inquiries.abandon();
         }
-        if let Some(open) = self.streams[stream as usize].take() {
-            let sheds = self
-                .topic_sets
-                .values()
-                .any(|topic_set| topic_set.sheds_at(stream, &self.settings).is_some());
-            self.renewals[stream as usize].is_renewal |= open.renews_at.is_some() || sheds;
-        }
+        self.renewals[stream as usize].is_renewal |= self.renewal_at(stream).is_some();
+        self.streams[stream as usize] = None;
         let mut has_dropped = false;
         for topic_set in self.topic_sets.values_mut() {
             topic_set.closed(stream);
