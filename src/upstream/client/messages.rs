@@ -101,14 +101,14 @@ impl Client {
 
     /// Notes whether the server is a relay, which reports on its own control plane.
     fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
-        if talk.open(stream).is_some_and(OpenStream::is_relay) {
-            self.mux.origin_is_relay();
+        let is_relay = talk.open(stream).is_some_and(OpenStream::is_relay);
+        self.mux.origin_is_relay(is_relay);
+        if is_relay {
             if talk.watch.begin() && talk.protocol == Protocol::Sotw {
                 self.report_relay_by_sotw();
             }
             return;
         }
-        self.mux.origin_is_no_relay();
         self.state.send_if_modified(UpstreamState::origin_has_no_word);
         if talk.watch.end() {
             self.origin_says(true);

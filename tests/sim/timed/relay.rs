@@ -420,7 +420,7 @@ impl Relay {
                     return;
                 };
                 if self.behind_relay {
-                    self.mux.origin_is_relay();
+                    self.mux.origin_is_relay(true);
                 }
                 match self.mux.on_message(id, bytes, now) {
                     Ok(()) if id == StreamId::Primary => self.state.answered = true,

@@ -149,15 +149,10 @@ impl Mux {
         &self.counters
     }
 
-    /// Notes that the control plane is not known to be a relay: a proxy may have switched to
+    /// Notes whether the control plane is a relay like this one. A proxy may have switched to
     /// another one.
-    pub fn origin_is_no_relay(&mut self) {
-        self.set_traits(OriginTraits { is_relay: false, ..self.traits });
-    }
-
-    /// Notes that the control plane is a relay like this one.
-    pub fn origin_is_relay(&mut self) {
-        self.set_traits(OriginTraits { is_relay: true, ..self.traits });
+    pub fn origin_is_relay(&mut self, is_relay: bool) {
+        self.set_traits(OriginTraits { is_relay, ..self.traits });
     }
 
     /// Notes whether the control plane of an upstream relay answers it. If not, its silence proves

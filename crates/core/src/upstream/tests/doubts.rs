@@ -7,7 +7,7 @@ use super::*;
 fn r_relay_05_no_time_completes_the_set_of_a_relay_that_is_cut_off() {
     use crate::cache::Completeness::{Complete, Unknown};
     let mut fixture = Fixture::connected();
-    fixture.mux.origin_is_relay();
+    fixture.mux.origin_is_relay(true);
     fixture.client("a", CDS, &["*"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1.5~1>").set("c1", "v1"));

@@ -142,7 +142,7 @@ fn r_up_22_beside_locators_the_end_mark_counts_from_an_origin_that_reads_them() 
     for is_relay in [false, true] {
         let mut fixture = Fixture::connected();
         if is_relay {
-            fixture.mux.origin_is_relay();
+            fixture.mux.origin_is_relay(true);
         }
         fixture.client_with("one", EDS, "v=1", &["a"]);
         fixture.requests(Primary);
@@ -412,7 +412,7 @@ fn inquiries_without_an_answer_become_rare() {
 #[test]
 fn a_relay_and_an_origin_that_is_silent_for_its_own_sake_are_asked_no_more() {
     let mut fixture = Fixture::connected();
-    fixture.mux.origin_is_relay();
+    fixture.mux.origin_is_relay(true);
     fixture.client("wild", CDS, &["*"]);
     fixture.client("named", EDS, &["a"]);
     fixture.ask_for_proof(CDS);
