@@ -447,10 +447,9 @@ impl Link {
         MutexGuard::map(self.state.lock(), |state| &mut state.checks)
     }
 
-    /// Notes the protocol of an answer. Returns the previous one if it differs.
-    pub(super) fn answered_in(&self, protocol: Protocol) -> Option<Option<Protocol>> {
-        let before = self.state.lock().answered_in.replace(protocol);
-        (before != Some(protocol)).then_some(before)
+    /// Notes the protocol of an answer. Returns whether it is another one than before.
+    pub(super) fn answered_in(&self, protocol: Protocol) -> bool {
+        self.state.lock().answered_in.replace(protocol) != Some(protocol)
     }
 
     pub(super) fn has_answered_in(&self, protocol: Protocol) -> bool {

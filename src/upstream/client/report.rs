@@ -75,26 +75,22 @@ impl Client {
         tracing::info!(uri = %self.link.uri(), group, suppressed, "the control plane answers again");
     }
 
-    /// Logs a newly detected protocol once for all groups, if it has changed.
+    /// Notes the protocol of an answer. Logs once for all groups that the control plane speaks no
+    /// delta.
     pub(super) fn report_protocol(&self, delta: Delta) {
         let Some(protocol) = self.state.borrow().protocol else { return };
         if protocol == Protocol::Sotw && delta == Delta::Doubtful {
             return;
         }
-        let Some(before) = self.link.answered_in(protocol) else { return };
-        if self.link.options().protocol.is_some() {
-            return;
-        }
-        let uri = self.link.uri();
-        match (protocol, before, delta) {
-            (Protocol::Sotw, _, Delta::Refused(why)) => tracing::warn!(
+        let is_news = self.link.answered_in(protocol);
+        if let Delta::Refused(why) = delta
+            && is_news
+        {
+            let uri = self.link.uri();
+            tracing::warn!(
                 %uri,
                 "the control plane {why}; using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
-            ),
-            (Protocol::Delta, Some(_), _) => {
-                tracing::info!(%uri, "the control plane implements delta ADS; using delta again");
-            }
-            _ => {}
+            );
         }
     }
 
