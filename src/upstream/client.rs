@@ -277,9 +277,7 @@ impl Client {
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
             let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning), probed).await;
-            let excused = std::mem::take(&mut talk.excused);
-            talk.transfers += excused;
-            self.failover.excuse(excused, now());
+            self.failover.excuse(std::mem::take(&mut talk.excused), now());
             match event {
                 Event::Message(stream, message) => {
                     if let Some(end) = self.on_message(stream, message, &lease, &mut talk) {

@@ -105,10 +105,7 @@ impl Client {
     fn leave_silent_address(&self, lease: &Lease, talk: &Conversation) -> Option<Ended> {
         let ServerCondition::Silent(asked) = self.condition(talk) else { return None };
         let after = self.failover.after();
-        if self.failover.has_choice()
-            || !lease.has_other_addresses()
-            || now() < asked + talk.transfers + after
-        {
+        if self.failover.has_choice() || !lease.has_other_addresses() || now() < asked + after {
             return None;
         }
         lease.silent();

@@ -86,8 +86,6 @@ pub(super) struct Conversation {
     transferred: Duration,
     /// Part of it not yet reported to the choice of the server.
     pub(super) excused: Duration,
-    /// Part of it already reported there.
-    pub(super) transfers: Duration,
     clock: Clock,
     /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
     messages: u32,
@@ -112,7 +110,6 @@ impl Conversation {
             delta: Delta::Possible,
             transferred: server.transfers.so_far(now).0,
             excused: Duration::ZERO,
-            transfers: Duration::ZERO,
             server,
             clock: Clock::new(now),
             messages: 0,
