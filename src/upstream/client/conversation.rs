@@ -244,10 +244,18 @@ impl Conversation {
                 () = primary.outgoing.closed() => Event::Nothing,
             }
         } else if messages < MESSAGES_IN_A_ROW {
-            let (first, second) = (primary.incoming.next(), next(second_in));
+            let mut streams = [
+                (StreamId::Primary, next(Some(&mut primary.incoming))),
+                (StreamId::Secondary, next(second_in)),
+            ];
+            if messages % 2 == 1 {
+                streams.reverse();
+            }
+            let [(first_id, first), (second_id, second)] = streams;
             tokio::select! {
                 biased;
-                message = either(first, second, messages % 2 == 1) => message,
+                message = first => Event::Message(first_id, message),
+                message = second => Event::Message(second_id, message),
                 event = others => event,
             }
         } else {
@@ -414,28 +422,6 @@ async fn next(
     match stream {
         Some(stream) => stream.next().await,
         None => pending().await,
-    }
-}
-
-/// Next message of either stream. If both have one, `prefers_second` decides.
-async fn either(
-    first: impl Future<Output = Option<Result<Bytes, Status>>>,
-    second: impl Future<Output = Option<Result<Bytes, Status>>>,
-    prefers_second: bool,
-) -> Event {
-    tokio::pin!(first, second);
-    if prefers_second {
-        tokio::select! {
-            biased;
-            message = second => Event::Message(StreamId::Secondary, message),
-            message = first => Event::Message(StreamId::Primary, message),
-        }
-    } else {
-        tokio::select! {
-            biased;
-            message = first => Event::Message(StreamId::Primary, message),
-            message = second => Event::Message(StreamId::Secondary, message),
-        }
     }
 }
 
