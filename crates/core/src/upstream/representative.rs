@@ -92,8 +92,6 @@ struct State {
     /// Last client to leave, while no node was shown.
     departed: Option<Candidate>,
     arrived: u64,
-    /// Client that was last compared with the shown one, and the result: nodes may be large.
-    compared: Option<(u64, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -185,7 +183,6 @@ impl Representative {
         let departed = state.departed.take();
         let Some(chosen) = state.next().cloned().or(departed) else { return false };
         state.shown = Some((chosen, now));
-        state.compared = None;
         true
     }
 
@@ -195,20 +192,14 @@ impl Representative {
     pub fn is_outdated(&self) -> bool {
         let mut state = self.state.lock();
         let (Some((shown, since)), Some(next)) = (&state.shown, state.next()) else { return false };
-        if let Some((_, is_outdated)) = state.compared.filter(|(number, _)| *number == next.number) {
-            return is_outdated;
-        }
         if are_same_nodes(&shown.lent.node, &next.lent.node) {
             let stay = if next.stay == Stay::Stream { next.stay } else { shown.stay };
             state.shown = Some((Candidate { stay, ..next.clone() }, *since));
-            state.compared = None;
             return false;
         }
         let id = |lent: &Lent| Node::decode(lent.node.clone()).map(|node| node.id).ok();
         let is_same_visitor = || shown.stay == Stay::Visit && id(&shown.lent) == id(&next.lent);
-        let is_outdated = next.stay == Stay::Stream || is_same_visitor();
-        state.compared = Some((next.number, is_outdated));
-        is_outdated
+        next.stay == Stay::Stream || is_same_visitor()
     }
 
     /// Replaces the node of an encoded request by the chosen one, with its unknown fields. A
