@@ -187,16 +187,15 @@ impl Probe {
                         if came_from(&response, protocol, &server.identity) {
                             return End::Lost { answered: false };
                         }
+                        acknowledge(&open, question.as_ref(), protocol, &response);
                         // The relay does not return to a server that has lost held resources.
                         if question.as_ref().is_some_and(|question| question.is_denied_by(&response)) {
-                            acknowledge(&open, question.as_ref(), protocol, &response);
                             continue;
                         }
                         if !std::mem::replace(&mut answered, true) {
                             lease.answered();
                             self.link.answered();
                         }
-                        acknowledge(&open, question.as_ref(), protocol, &response);
                         self.tell(!is_cut_off).await;
                         waits = false;
                     }
