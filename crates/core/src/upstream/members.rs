@@ -64,15 +64,9 @@ impl Members {
         self.asked == Some(false)
     }
 
-    /// Shares a wildcard that another topic requested on this stream with the same words. The
-    /// answer is for both.
-    pub(super) fn share(&mut self, of: &Self, held: impl Iterator<Item = Name>) {
-        if of.covers() {
-            self.asked = Some(false);
-            self.progress = of.progress;
-            let is_unclaimed = |name: &Name| of.unheard.get(name) == Some(&false);
-            self.unheard = held.filter(is_unclaimed).map(|name| (name, false)).collect();
-        }
+    /// Shares the wildcard that another topic requested on this stream with the same words.
+    pub(super) const fn share(&mut self) {
+        self.asked = Some(false);
     }
 
     /// Returns the next request towards the target.

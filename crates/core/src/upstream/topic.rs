@@ -198,11 +198,11 @@ impl Topic {
     /// Shares the wildcard of another topic with the same request. `is_asked`: it was sent on the
     /// live stream.
     pub(super) fn share_wildcard(&mut self, of: &Self, is_asked: bool, held: &[Op]) {
-        let members = || held.iter().map(|op| op.name().clone());
         self.share_foreign(of, held);
-        self.unconfirmed.extend(members().filter(|member| of.unconfirmed.contains(member)));
-        if is_asked {
-            self.members.share(&of.members, members());
+        let members = held.iter().map(Op::name).filter(|member| of.unconfirmed.contains(*member));
+        self.unconfirmed.extend(members.cloned());
+        if is_asked && of.covers_wildcard() {
+            self.members.share();
         }
     }
 

@@ -30,7 +30,7 @@ use super::response::ResponseError;
 use super::topic::{OriginTraits, Topic};
 use super::{Counters, Settings, StreamId};
 use crate::RelayIdentity;
-use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
+use crate::cache::{Cache, Change, Completeness, Op, ParameterView, Snapshot, View};
 use crate::resource::{Name, Parameters, TypeUrl};
 
 /// Linger times after which a stream is opened anew without an unwanted wildcard, as the control
@@ -427,7 +427,8 @@ impl TopicSet {
         if let Some((of, known)) = known.max_by_key(|(of, _)| of.covers_wildcard()) {
             let members = known.members().filter(|member| member.matches(&topic.parameters));
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
-            change.wildcard_known = Some(known.completeness());
+            // Variants that are for these clients alone are held nowhere.
+            change.wildcard_known = Some(known.completeness().min(Completeness::Presumed));
             topic.share_wildcard(of, self.has_wildcard, &change.ops);
         }
         // It was requested on that stream, and need not be answered a second time.

@@ -75,6 +75,25 @@ fn a_wildcard_that_is_held_by_plain_names_serves_a_client_with_other_parameters(
     assert_eq!(fixture.members_with(CDS, "v=2"), ["c:1", "d:1"]);
 }
 
+/// The variants for the others are held nowhere: the set lacks them until the next stream.
+#[test]
+fn a_set_that_plain_names_share_is_not_complete_for_other_parameters() {
+    let mut fixture = Fixture::plain();
+    fixture.client_with("one", CDS, "v=1", &["*"]);
+    fixture.requests(Primary);
+    let all = |nonce| Answer::of(CDS, nonce).set("c", "1").variant("d", "v=2", "1").remove(Name::END_MARK);
+    fixture.hear(Primary, &all("1"));
+    let known = |fixture: &Fixture, pairs| fixture.snapshot_with(CDS, pairs).completeness();
+    fixture.client_with("two", CDS, "v=2", &["*"]);
+    assert_eq!(fixture.members_with(CDS, "v=2"), ["c:1"]);
+    assert_eq!(known(&fixture, "v=1"), Completeness::Complete);
+    assert_eq!(known(&fixture, "v=2"), Completeness::Presumed, "a client that comes back may hold `d`");
+    fixture.flush(2_000);
+    fixture.hear(Primary, &all("2"));
+    assert_eq!(fixture.members_with(CDS, "v=2"), ["c:1", "d:1"]);
+    assert_eq!(known(&fixture, "v=2"), Completeness::Complete);
+}
+
 /// Clients with different parameters ask for one name in a single request.
 #[test]
 fn no_name_is_twice_in_a_request() {
