@@ -90,18 +90,6 @@ fn loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
 }
 
 #[test]
-fn new_parameters_cost_the_other_stream_no_tick() {
-    let mut fixture = Fixture::asking("named", CDS, &["a"]).heard(&Answer::of(CDS, "1").set("a", "1"));
-    fixture.client("star", CDS, &["*"]);
-    fixture.ask_on_secondary();
-    fixture.hear(Secondary, &Answer::of(CDS, "2").set("m", "1"));
-    fixture.pass(1_000);
-    assert!(!fixture.mux.has_request(Secondary));
-    fixture.client_with("two", CDS, "v=2", &["b"]);
-    assert!(!fixture.mux.has_request(Secondary), "nothing is wanted there");
-}
-
-#[test]
 fn the_end_mark_is_left_once() {
     let mut fixture = Fixture::connected();
     fixture.client("plain", EDS, &["z"]);
