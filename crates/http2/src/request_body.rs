@@ -3,55 +3,59 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
 
-/// Bytes of a request that were not read: never more than the stream's window.
+/// Part of a request that has arrived, and what its two ends tell each other. Read and set without the lock, as each
+/// poll of a response asks for most of it.
 #[derive(Debug)]
-struct Buffered {
-    data: BytesMut,
+struct Shared {
+    unread: Mutex<Unread>,
+    /// Whether there are unread bytes.
+    has_data: AtomicBool,
+    has_ended: AtomicBool,
     /// Bytes read since [`RequestBuffer::take_read`]: the window grows by as many.
-    read: usize,
-    has_ended: bool,
-    /// Whether the body was dropped, so that nobody will read more.
-    dropped: bool,
-    invited: Invitation,
+    read: AtomicUsize,
+    /// Whether the peer sent `expect: 100-continue` and waits.
+    awaits_invitation: AtomicBool,
+    /// Whether the body is being read, so that the peer must get `100 Continue`.
+    invites: AtomicBool,
     /// Whether a window holds the response back.
-    held_back: bool,
+    held_back: AtomicBool,
     /// Whether the response has something to send and waits for that window.
-    waits: bool,
+    waits: AtomicBool,
 }
 
-/// Whether the peer may send the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invitation {
-    /// The peer needs no invitation, or has it.
-    Open,
-    /// The peer sent `expect: 100-continue` and waits.
-    Awaited,
-    /// The body is being read, so the peer must get `100 Continue`.
-    Due,
+/// Never more than the stream's window.
+#[derive(Debug, Default)]
+struct Unread {
+    data: BytesMut,
+    /// Whether the body was dropped, so that nobody will read more.
+    dropped: bool,
 }
 
 /// Connection's end of a request body.
 #[derive(Debug)]
-pub(super) struct RequestBuffer(Arc<Mutex<Buffered>>);
+pub(super) struct RequestBuffer(Arc<Shared>);
 
 impl RequestBuffer {
     /// If `waits`, the peer sends the body only when it is read.
     pub(super) fn new(waits: bool) -> Self {
-        Self(Arc::new(Mutex::new(Buffered {
-            data: BytesMut::new(),
-            read: 0,
-            has_ended: false,
-            dropped: false,
-            invited: if waits { Invitation::Awaited } else { Invitation::Open },
-            held_back: false,
-            waits: false,
-        })))
+        Self(Arc::new(Shared {
+            unread: Mutex::default(),
+            has_data: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            read: AtomicUsize::new(0),
+            awaits_invitation: AtomicBool::new(waits),
+            invites: AtomicBool::new(false),
+            held_back: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+        }))
     }
 
     pub(super) fn body(&self) -> RequestBody {
@@ -59,60 +63,56 @@ impl RequestBuffer {
     }
 
     pub(super) fn push(&self, data: &[u8]) {
-        let mut buffered = self.0.lock();
-        if buffered.dropped {
-            buffered.read += data.len();
+        let mut unread = self.0.unread.lock();
+        if unread.dropped {
+            self.0.read.fetch_add(data.len(), Relaxed);
         } else {
-            buffered.data.extend_from_slice(data);
+            unread.data.extend_from_slice(data);
+            self.0.has_data.store(true, Release);
         }
     }
 
     pub(super) fn end(&self) {
-        self.0.lock().has_ended = true;
+        self.0.has_ended.store(true, Release);
     }
 
     /// Whether `100 Continue` is due. Resets the flag.
     pub(super) fn take_invitation(&self) -> bool {
-        let mut buffered = self.0.lock();
-        let is_due = buffered.invited == Invitation::Due;
-        if is_due {
-            buffered.invited = Invitation::Open;
-        }
-        is_due
+        self.0.invites.load(Relaxed) && self.0.invites.swap(false, Relaxed)
     }
 
     /// Sets whether a window holds the response back. Must be called before the response is polled.
     pub(super) fn hold_back(&self, held_back: bool) {
-        let mut buffered = self.0.lock();
-        (buffered.held_back, buffered.waits) = (held_back, false);
+        self.0.held_back.store(held_back, Relaxed);
+        self.0.waits.store(false, Relaxed);
     }
 
     /// Whether the response has something to send and waits for the window that holds it back.
     pub(super) fn waits_for_window(&self) -> bool {
-        self.0.lock().waits
+        self.0.waits.load(Relaxed)
     }
 
     pub(super) fn take_read(&self) -> usize {
-        std::mem::take(&mut self.0.lock().read)
+        if self.0.read.load(Relaxed) == 0 { 0 } else { self.0.read.swap(0, Relaxed) }
     }
 }
 
 /// Body of a request that came over HTTP/2. Trailers are dropped. The stream itself must read it, in its service or
 /// response: data wakes nobody else, and a stream that is reset drops both.
 #[derive(Debug)]
-pub struct RequestBody(Arc<Mutex<Buffered>>);
+pub struct RequestBody(Arc<Shared>);
 
 /// Flow control of the response, for its body.
 impl RequestBody {
     /// Whether the peer's windows are closed, so that no response data can go out now.
     pub fn is_held_back(&self) -> bool {
-        self.0.lock().held_back
+        self.0.held_back.load(Relaxed)
     }
 
     /// Notes that the response has something to send but has not made it. Its body is polled again when a window
     /// opens.
     pub fn wait_for_window(&self) {
-        self.0.lock().waits = true;
+        self.0.waits.store(true, Relaxed);
     }
 }
 
@@ -124,31 +124,40 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let mut buffered = self.0.lock();
-        if !buffered.data.is_empty() {
-            let data = std::mem::take(&mut buffered.data).freeze();
-            buffered.read += data.len();
-            return Poll::Ready(Some(Ok(Frame::data(data))));
+        // Read first: no data follows the end.
+        let has_ended = self.0.has_ended.load(Acquire);
+        if self.0.has_data.load(Acquire) {
+            let data = self.take();
+            return Poll::Ready(Some(Ok(Frame::data(data.freeze()))));
         }
-        if buffered.has_ended {
+        if has_ended {
             return Poll::Ready(None);
         }
-        if buffered.invited == Invitation::Awaited {
-            buffered.invited = Invitation::Due;
+        if self.0.awaits_invitation.load(Relaxed) {
+            self.0.awaits_invitation.store(false, Relaxed);
+            self.0.invites.store(true, Relaxed);
         }
         Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
-        let buffered = self.0.lock();
-        buffered.data.is_empty() && buffered.has_ended
+        self.0.has_ended.load(Acquire) && !self.0.has_data.load(Acquire)
+    }
+}
+
+impl RequestBody {
+    fn take(&self) -> BytesMut {
+        let mut unread = self.0.unread.lock();
+        self.0.has_data.store(false, Relaxed);
+        let data = std::mem::take(&mut unread.data);
+        self.0.read.fetch_add(data.len(), Relaxed);
+        data
     }
 }
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let mut buffered = self.0.lock();
-        buffered.dropped = true;
-        buffered.read += std::mem::take(&mut buffered.data).len();
+        self.0.unread.lock().dropped = true;
+        drop(self.take());
     }
 }

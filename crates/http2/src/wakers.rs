@@ -1,32 +1,33 @@
 //! Wakers of the streams of a connection.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-#[derive(Debug, Default)]
-struct Woken {
-    /// In place: most connections have one stream, and each look elsewhere misses the processor's
-    /// cache.
-    streams: SmallVec<[u32; 4]>,
-    task: Option<Waker>,
-}
-
 /// Streams of one connection that were woken since the last poll, each once.
 #[derive(Debug, Default)]
-pub(super) struct WokenStreams(Mutex<Woken>);
+pub(super) struct WokenStreams {
+    /// In place: most connections have one stream, and each look elsewhere misses the processor's
+    /// cache.
+    streams: Mutex<SmallVec<[u32; 4]>>,
+    has_any: AtomicBool,
+    /// Always the same. Set before a stream is polled, so before anything can wake one.
+    task: OnceLock<Waker>,
+}
 
 impl WokenStreams {
     /// Moves the woken streams to `to`, and wakes `task` for later ones. Call
     /// [`StreamWaker::answer`] for each before it is polled.
     pub(super) fn take(&self, to: &mut Vec<u32>, task: &Waker) {
-        let mut woken = self.0.lock();
-        to.extend(woken.streams.drain(..));
-        if !woken.task.as_ref().is_some_and(|known| known.will_wake(task)) {
-            woken.task = Some(task.clone());
+        let known = self.task.get_or_init(|| task.clone());
+        debug_assert!(known.data() == task.data(), "a connection is always polled by the same task");
+        if self.has_any.load(Ordering::Acquire) {
+            let mut streams = self.streams.lock();
+            self.has_any.store(false, Ordering::Relaxed);
+            to.extend(streams.drain(..));
         }
     }
 }
@@ -56,9 +57,11 @@ impl Wake for StreamWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            let mut woken = self.ready.0.lock();
-            woken.streams.push(self.stream);
-            if let Some(task) = &woken.task {
+            let mut streams = self.ready.streams.lock();
+            streams.push(self.stream);
+            self.ready.has_any.store(true, Ordering::Release);
+            drop(streams);
+            if let Some(task) = self.ready.task.get() {
                 task.wake_by_ref();
             }
         }
