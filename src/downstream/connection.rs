@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use futures_util::task::AtomicWaker;
+use deltafan_core::TaskWaker;
 use parking_lot::Mutex;
 
 use crate::fairness::{COLD_HANDICAP, RELAY_HANDICAP};
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     due: Instant,
     closing_since: OnceLock<Instant>,
     aborted: AtomicBool,
-    task: AtomicWaker,
+    task: TaskWaker,
     peer: OnceLock<Arc<Peer>>,
     /// Tenant in the pools of all peers, created at its first use.
     tenant: OnceLock<Tenant>,
@@ -82,7 +82,7 @@ impl Connection {
             due,
             closing_since: OnceLock::new(),
             aborted: AtomicBool::new(false),
-            task: AtomicWaker::new(),
+            task: TaskWaker::default(),
             peer: OnceLock::new(),
             tenant: OnceLock::new(),
             number,

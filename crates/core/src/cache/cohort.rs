@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use smallvec::SmallVec;
@@ -20,6 +19,7 @@ use super::set_versions::SetState;
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::{Protocol, Role, StreamProfile, Subscription};
 use super::update_cache::UpdateCache;
+use crate::TaskWaker;
 use crate::pool::Tenant;
 use crate::resource::Name;
 
@@ -29,20 +29,20 @@ use crate::resource::Name;
 /// Example: 40 changes come before a session gets its turn. It wakes once, and one response holds them all.
 #[derive(Debug, Default)]
 pub struct WakeHandle {
-    waker: AtomicWaker,
+    waker: TaskWaker,
     peer: Option<Tenant>,
 }
 
 impl WakeHandle {
     pub fn of(peer: Option<Tenant>) -> Self {
-        Self { waker: AtomicWaker::new(), peer }
+        Self { waker: TaskWaker::default(), peer }
     }
 
     pub const fn peer(&self) -> Option<&Tenant> {
         self.peer.as_ref()
     }
 
-    /// Sets the waker; the last one counts. Register first, then check for work.
+    /// See [`TaskWaker::register`].
     pub fn register(&self, waker: &std::task::Waker) {
         self.waker.register(waker);
     }

@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, RwLock};
 
 pub use budget::{Budget, Limits};
@@ -81,7 +82,7 @@ use crate::resource::{Name, Parameters, TypeUrl};
 #[derive(Debug)]
 pub struct Cache {
     stores: RwLock<Stores>,
-    interest: Arc<WakeHandle>,
+    interest: Arc<AtomicWaker>,
     encoder: Arc<Encoder>,
     types: usize,
     tombstones: AtomicUsize,
@@ -229,7 +230,7 @@ impl Cache {
     }
 
     /// Woken when demand may have changed; then call [`take_interest`](Self::take_interest).
-    pub const fn interest(&self) -> &Arc<WakeHandle> {
+    pub const fn interest(&self) -> &Arc<AtomicWaker> {
         &self.interest
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::change::Op;
@@ -35,7 +36,7 @@ pub struct TypeCache {
     pub(super) doubted_states: DoubtedStates,
     pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<AnsweringSince>,
-    pub(super) interest: Arc<WakeHandle>,
+    pub(super) interest: Arc<AtomicWaker>,
     /// Whether a client has waited for evidence since interest was last taken.
     pub(super) proof_asked: AtomicBool,
     pub(super) encoder: Arc<Encoder>,
