@@ -268,7 +268,7 @@ impl StreamBody {
     /// with nothing to send must not be given up for its window.
     fn next(&mut self, now: Instant) -> NextStep {
         let first_answer = self.connection.first_answer();
-        if first_answer.is_due() {
+        if first_answer.is_due() || self.session.is_up_to_date(now) {
             return NextStep::Wait(None);
         }
         let needs_turn =
@@ -288,6 +288,9 @@ impl StreamBody {
             Some(NextStep::Wait(Some(now + RETRY)))
         });
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
+        if !matches!(next, Some(NextStep::Send(_))) {
+            self.follow();
+        }
         if let Some(next) = next {
             return next;
         }
@@ -333,7 +336,6 @@ impl StreamBody {
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 NextStep::Wait(deadline) => deadline,
             };
-            self.follow();
             let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
                 let again = now + RETRY;

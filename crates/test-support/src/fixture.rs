@@ -407,7 +407,7 @@ impl Client {
     }
 
     pub fn next(&mut self, fixture: &Fixture) -> NextStep {
-        self.session.next(fixture.now, fixture.upstream)
+        next_step(&mut self.session, fixture.now, fixture.upstream)
     }
 
     /// Next response to it, taken by the transport at once; `None` where it has to wait.
@@ -488,4 +488,12 @@ fn variant_op(short: &str, view: View, item: &str) -> Op {
         None => wire::resource(&url(short), name, rest, 0),
     };
     Op::Set { view, resource, resend: Resend::Unsolicited, lease: None }
+}
+
+/// Next step of a session. One that calls itself up to date has nothing to do.
+pub fn next_step(session: &mut Session, now: Instant, upstream: Upstream) -> NextStep {
+    let is_up_to_date = session.is_up_to_date(now);
+    let next = session.next(now, upstream);
+    assert!(!is_up_to_date || matches!(next, NextStep::Wait(None)), "up to date, and yet {next:?}");
+    next
 }

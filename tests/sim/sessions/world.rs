@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 use super::client::{Client, Manner};
 use super::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
 use crate::harness::Scenario;
+use deltafan_test_support::fixture::next_step;
 use deltafan_test_support::wire::{self, type_url};
 
 const CLIENTS: usize = 12;
@@ -191,7 +192,7 @@ impl World {
         let rang = client.bell.take() > 0;
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
         client.session.wake_handle().register(&client.bell.waker());
-        match client.session.next(self.now, Upstream::Answering) {
+        match next_step(&mut client.session, self.now, Upstream::Answering) {
             NextStep::Send(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {

@@ -19,6 +19,7 @@ use prost::Message as _;
 use rand::rngs::StdRng;
 
 use deltafan_test_support::bell::Bell;
+use deltafan_test_support::fixture::next_step;
 use deltafan_test_support::wire::type_url;
 
 /// Time between two looks at what is unanswered, as of the client upstream.
@@ -580,7 +581,7 @@ impl Relay {
             down.turns = (Some(now), turns);
             assert!(turns < 1000, "a session that is never done: stream {stream}");
             down.session.wake_handle().register(&down.bell.waker());
-            match down.session.next(now, upstream) {
+            match next_step(&mut down.session, now, upstream) {
                 NextStep::Send(Outgoing { frame, .. }) => {
                     down.untaken = true;
                     out.push(Output::Say { stream: *stream, frame, heard: down.heard });

@@ -17,6 +17,7 @@ use super::origin::{Asked, Manner, Origin, TYPES};
 use super::poller::Poller;
 use super::rule::ClientParameters;
 use crate::harness::Scenario;
+use deltafan_test_support::fixture::next_step;
 use deltafan_test_support::wire;
 
 const CLIENTS: usize = 12;
@@ -195,7 +196,7 @@ impl World {
         if client.untaken {
             return false;
         }
-        match client.session.next(self.relay.now, upstream) {
+        match next_step(&mut client.session, self.relay.now, upstream) {
             NextStep::Send(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.relay.trace {

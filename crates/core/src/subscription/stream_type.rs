@@ -365,6 +365,18 @@ impl StreamType {
             && self.position.is_done(self.membership.cohort().touched())
     }
 
+    /// Whether an evaluation would find that there is nothing to send, nothing unknown and no clock to keep.
+    pub(super) fn is_up_to_date(&self, is_relay: bool) -> bool {
+        let clocks = [self.holds, self.waits, self.addition_waits, self.removal_waits];
+        let owes_end = is_relay && self.newest_nonce.is_some_and(|newest| newest.announces_more());
+        self.own.is_none()
+            && self.unknown == Some(false)
+            && self.is_quiet()
+            && !self.is_gated()
+            && clocks.iter().all(Option::is_none)
+            && !owes_end
+    }
+
     /// Builds the response for an update and advances past it. Either class includes the removals
     /// in `unaccepted`.
     pub(super) fn send(

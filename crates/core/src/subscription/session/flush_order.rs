@@ -72,6 +72,14 @@ impl Session {
         }
     }
 
+    /// Whether [`next`](Self::next) would wait for the cache or the client, without a deadline. Nearly always so after a
+    /// response was taken, and after its ACK.
+    pub fn is_up_to_date(&self, now: Instant) -> bool {
+        let is_up_to_date =
+            |state: &StreamType| state.is_up_to_date(self.is_relay()) && !state.owes_answer(now, &self.rules);
+        self.role == Role::Client && self.types.iter().all(is_up_to_date)
+    }
+
     fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
         let mut deadline = Deadline::default();
         let unaccepted = self.unaccepted_removals(now);
@@ -96,7 +104,7 @@ impl Session {
             return NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
         }
         let moment = EvaluationInput { now, upstream, one_shot: self.one_shot, is_relay: self.is_relay() };
-        let pending = match self.evaluate(moment) {
+        let mut pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return NextStep::Wait(Some(now)).into(),
             Err(behind) => return NextStep::Close(behind.into()).into(),
@@ -109,11 +117,11 @@ impl Session {
             .choose_addition(&pending, unaccepted, now, &mut deadline)
             .or_else(|| self.choose_removal(&pending, now, &mut deadline));
         if let Some((at, class)) = chosen
-            && let Some(update) = pending[at].update()
+            && let Pending::Update(update) = std::mem::replace(&mut pending[at], Pending::Nothing)
         {
             let is_cluster = self.types[at].kind == Kind::Cluster;
             let names = if is_cluster { unaccepted.names.clone() } else { BTreeSet::new() };
-            return Decision::Send(at, Arc::clone(update), class, names);
+            return Decision::Send(at, update, class, names);
         }
 
         if let Some(next) = self.observer_step(&pending, now) {
