@@ -290,17 +290,6 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
 }
 
 #[test]
-fn a_client_without_room_for_its_view_is_told_so() {
-    let limits = Limits { parameter_sets: 1, ..Limits::default() };
-    let mut fixture = Fixture::with_limits(limits);
-    fixture.rules.permissions =
-        Permissions { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod", "test"]) };
-    let refusal = locate(&mut fixture.delta(), &fixture, "mine/a", "env=prod");
-    let refusal = refusal.expect_err("it would wait for ever");
-    assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal}");
-}
-
-#[test]
 fn secrets_are_not_had_by_another_url_of_their_type() {
     let mut fixture = fixture(Permissions::default());
     fixture.rules.serve_secrets = false;

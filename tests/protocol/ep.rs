@@ -48,25 +48,6 @@ fn r_ep_04_types_of_a_stream_are_independent() {
 }
 
 #[test]
-fn r_ep_05_the_node_of_the_first_request_counts() {
-    let fixture = Fixture::knowing(&["cds"]);
-    let node = |id: &str| Some(proto::Node { id: id.to_owned(), ..proto::Node::default() });
-    let request = |node| proto::DiscoveryRequest {
-        type_url: url("cds").as_str().to_owned(),
-        node,
-        ..proto::DiscoveryRequest::default()
-    };
-    let mut client = fixture.sotw();
-    client.node = None;
-    assert_eq!(client.on_sotw_request(&fixture, request(None)).unwrap_err().code, Code::InvalidArgument);
-    let mut client = fixture.sotw();
-    client.on_sotw_request(&fixture, request(node("a"))).unwrap();
-    client.on_sotw_request(&fixture, request(node("b"))).unwrap();
-    client.on_sotw_request(&fixture, request(None)).unwrap();
-    assert_eq!(client.session.client().unwrap().node_id, "a");
-}
-
-#[test]
 fn r_ep_06_unknown_types_pass_through_on_ads() {
     let mut fixture = Fixture::knowing(&["thing"]).with_members("thing a:1");
     let (mut sotw, mut delta) = (fixture.sotw_of("thing", &["*"]), fixture.delta_of("thing", "*"));
