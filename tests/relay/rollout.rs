@@ -1,7 +1,5 @@
 //! Rollout guard of the binary: a change that the canary rejects reaches no other client, until an operator or the control plane decides.
 
-use deltafan::proto::Status;
-
 use crate::admin_commands::found;
 use crate::prelude::*;
 
@@ -275,42 +273,4 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
     accepts(&mut canary, "3").await;
     assert!(has(&other.response().await, "3"));
     assert_eq!(wait_for_phase(&relay, "idle")["orders"], json!([]));
-}
-
-const REPORTING: &str = "rollout: {types: [cds], share: 0%, window: 1s, report: nack}\n";
-
-fn assert_report(error: Option<&Status>, version: &str) {
-    let error = error.expect("a NACK");
-    let text = format!(
-        "held after canaries rejected it: a at version {version} (1 of 1 canaries): rejected by the test"
-    );
-    assert_eq!((error.code, error.message.as_str()), (3, text.as_str()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_relay_13_a_control_plane_is_told_once_of_what_is_held_and_again_on_a_new_stream() {
-    let (relay, mut origin, mut upstream) = relay_and_origin(REPORTING).await;
-    let mut canary = relay.client("canary", &["a"]).await;
-    upstream.expect_request().await;
-    for version in ["1", "2"] {
-        upstream.send(&cluster(version));
-        upstream.expect_ack(version).await;
-        let told = canary.response().await;
-        if version == "1" { canary.ack(&told).await } else { canary.nack(&told).await }
-    }
-    let report = upstream.expect_request().await;
-    assert_eq!((report.type_url.as_str(), report.response_nonce.as_str()), (CDS, "2"));
-    assert_eq!((report.resource_names_subscribe.len(), report.resource_names_unsubscribe.len()), (0, 0));
-    assert_report(report.error_detail.as_ref(), "2");
-    assert_eq!(wait_for_phase(&relay, "held")["held"][0]["name"], "a");
-    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
-    // As another control plane would, or this one after its restart.
-    drop(upstream);
-    let mut upstream = origin.accept().await;
-    assert_eq!(upstream.expect_request().await.error_detail, None);
-    upstream.send(&DeltaDiscoveryResponse { nonce: "again".to_owned(), ..cluster("2") });
-    upstream.expect_ack("again").await;
-    assert_report(upstream.expect_request().await.error_detail.as_ref(), "2");
-    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 2.0);
-    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"nack_sent\"}"), 0.0);
 }

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use deltafan::proto::DiscoveryResponse;
-use deltafan_test_support::origin::{SotwOriginStream, named_any, state, timed, wrapped};
+use deltafan_test_support::origin::{SotwOriginStream, state};
 
 use crate::prelude::*;
 
@@ -126,36 +125,4 @@ async fn that_an_origin_lacks_delta_is_warned_of_once() {
         }
     }
     assert_eq!(warnings(&relay, "implement delta"), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
-    const TTL: Duration = Duration::from_secs(2);
-    let mut origin = Origin::start().await;
-    origin.implement(false, true);
-    let relay = Process::behind_keys(&origin.uri(), "protocol: sotw", "", "");
-    let mut upstream = origin.accept_sotw().await;
-    let mut client = relay.client("client", &["*"]).await;
-    upstream.expect_request().await;
-    let any = |with: Bytes| DiscoveryResponse { resources: vec![with], ..state(&cds(), "1", &[]) };
-    let mut world = any(wrapped(&timed(&cds(), "t", "", Some(b"\x0a\x01t"), TTL)));
-    world.resources.push(named_any(&cds(), "a", "1"));
-    upstream.send(&world);
-    upstream.expect_ack("1").await;
-    take(&mut client, 2).await;
-    for beat in ["h1", "h2", "h3"] {
-        tokio::time::sleep(TTL / 2).await;
-        let heartbeat = wrapped(&timed(&cds(), "t", "", None, TTL));
-        upstream.send(&DiscoveryResponse { nonce: beat.to_owned(), ..any(heartbeat) });
-        upstream.expect_ack(beat).await;
-    }
-    // Three seconds after a TTL of two, all is there; then the heartbeats end.
-    let gone = loop {
-        let update = client.response().await;
-        if !update.removed_resources.is_empty() {
-            break update.removed_resources;
-        }
-        client.ack(&update).await;
-    };
-    assert_eq!(gone, ["t"]);
 }
