@@ -130,49 +130,6 @@ mod tests {
     use super::*;
     use crate::resource::Kind;
 
-    fn all(lingering: &mut Lingering, now: Instant) -> Vec<(String, bool)> {
-        let shown = |((.., name), is_early): (Item, bool)| {
-            (name.map_or_else(|| "*".to_owned(), |name| name.to_string()), is_early)
-        };
-        std::iter::from_fn(|| lingering.next(now)).map(shown).collect()
-    }
-
-    #[test]
-    fn due_names_go_in_order_and_then_the_oldest_of_those_that_are_too_many() {
-        let now = Instant::now();
-        let (type_url, set) = (TypeUrl::from(Kind::Endpoint), Parameters::from_iter([("k", "v")]));
-        let mut lingering = Lingering::new(2, 10, Arc::default());
-        for (at, name) in [4, 1, 6, 2, 5, 3].into_iter().zip(["d", "a", "f", "b", "e", "c"]) {
-            let parameters = if at % 2 == 0 { set.clone() } else { Parameters::NONE };
-            lingering
-                .insert(now + Duration::from_secs(at), (type_url.clone(), parameters, Some(name.into())));
-        }
-        assert_eq!(lingering.first(), Some(now + Duration::from_secs(1)));
-        let said = |name: &str, is_early| (name.to_owned(), is_early);
-        let expected = [said("a", false), said("b", false), said("c", true), said("d", true)];
-        assert_eq!(all(&mut lingering, now + Duration::from_secs(2)), expected);
-        lingering.remove(now + Duration::from_secs(6), (type_url, set, Some("f".into())));
-        assert!(lingering.sets.is_empty());
-        assert_eq!(all(&mut lingering, now + Duration::from_secs(9)), [said("e", false)]);
-        assert_eq!(lingering.first(), None);
-    }
-
-    #[test]
-    fn sets_of_parameters_are_bounded_however_little_is_wanted_of_each() {
-        let now = Instant::now();
-        let mut lingering = Lingering::new(1000, 5, Arc::default());
-        for number in 0..8 {
-            let set = Parameters::from_iter([("k", number.to_string())]);
-            let at = now + Duration::from_millis(1 + number);
-            lingering.insert(at, (Kind::Cluster.into(), set, None));
-        }
-        let gone: Vec<(Item, bool)> = std::iter::from_fn(|| lingering.next(now)).collect();
-        let sets: Vec<Option<&str>> = gone.iter().map(|((_, set, _), _)| set.get("k")).collect();
-        assert_eq!(sets, [Some("0"), Some("1"), Some("2")], "the oldest");
-        assert!(gone.iter().all(|(_, is_early)| *is_early));
-        assert_eq!(lingering.sets.len(), 5);
-    }
-
     #[test]
     fn groups_share_the_bound_and_one_that_ends_gives_back_its_part() {
         let now = Instant::now();

@@ -181,24 +181,6 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_is_not_answered_is_not_ready() {
-        let mut fixture = Fixture::new(DAY);
-        fixture.state.connected(fixture.at(0));
-        fixture.asks(0);
-        assert!((1..60).all(|second| !fixture.is_ready(second)));
-        assert!(
-            fixture
-                .look(60)
-                .unwrap_err()
-                .contains("any of 3 subscriptions for 60 s: does it know node `relay-1`?")
-        );
-        fixture.state.accepted(fixture.at(61));
-        assert!(fixture.is_ready(61));
-        fixture.state.lost("gone".to_owned(), fixture.at(62));
-        assert!(fixture.is_ready(1000), "what it received is served on");
-    }
-
-    #[test]
     fn a_relay_that_was_ready_is_given_time_for_its_first_answer() {
         let mut fixture = Fixture::new(DAY);
         fixture.stands(0);

@@ -307,34 +307,6 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_comes_back_with_another_node_is_shown_on_new_streams() {
-        let representative = representative();
-        let arrive = |node: &Bytes, stay| representative.arrive(node.clone(), None, stay).expect("room");
-        let [old, new, other] = [saying("n", "1"), saying("n", "2"), saying("other", "2")];
-        let first = arrive(&old, Stay::Stream);
-        assert!(!representative.is_outdated(), "nothing is shown yet");
-        representative.choose(Instant::now());
-        let second = arrive(&new, Stay::Stream);
-        assert!(!representative.is_outdated(), "both are there, as in a hot restart");
-        representative.leave(first);
-        assert!(representative.is_outdated());
-        assert!(representative.choose(Instant::now()) && !representative.is_outdated());
-        assert_eq!(representative.node(), new);
-        representative.leave(second);
-        assert!(!representative.is_outdated(), "nobody is there");
-        let third = arrive(&new, Stay::Stream);
-        assert!(!representative.is_outdated(), "it says the same");
-        let fourth = arrive(&other, Stay::Stream);
-        representative.leave(third);
-        assert!(representative.is_outdated(), "another client, and the only one");
-        representative.choose(Instant::now());
-        representative.leave(fourth);
-        arrive(&new, Stay::Visit);
-        arrive(&saying("other", "3"), Stay::Visit);
-        assert!(!representative.is_outdated(), "they are gone in a moment, and `other` comes back");
-    }
-
-    #[test]
     fn a_poll_that_says_something_else_by_now_is_shown_so_in_a_group_of_polls() {
         let representative = representative();
         let arrive = |node: &Bytes| representative.arrive(node.clone(), None, Stay::Visit).expect("room");

@@ -229,32 +229,6 @@ fn a_client_that_holds_all_there_is_does_not_fall_behind_when_the_set_is_known_t
     assert_eq!(world.state(), ClientState::Behind);
 }
 
-#[test]
-fn a_rejected_resource_stays_rejected_until_it_changes() {
-    let mut world = World::new();
-    world.set(&["a", "b"], "17");
-    world.ack_next();
-    world.set(&["b"], "18");
-    world.nack_next();
-    assert_eq!(world.state(), ClientState::Rejected);
-    assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
-    let rejection = world.progress().newest_rejection().unwrap();
-    assert_eq!(world.progress().rejected_names(rejection, 8), Some(vec!["b".into()]));
-    assert_eq!((&*rejection.delivery.version, rejection.code, &*rejection.text), ("18", 13, "no"));
-    assert_eq!(&*world.progress().newest_acked().unwrap().version, "17");
-
-    // A client that accepts another change still runs the old state of this one.
-    world.set(&["a"], "19");
-    world.ack_next();
-    assert_eq!(world.state(), ClientState::Rejected);
-    assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
-
-    world.set(&["b"], "20");
-    world.ack_next();
-    assert_eq!(world.state(), ClientState::Synced);
-    assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
-}
-
 /// However many others were rejected and mended since.
 #[test]
 fn a_rejection_that_stands_is_not_forgotten() {

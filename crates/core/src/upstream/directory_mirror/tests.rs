@@ -188,25 +188,6 @@ fn a_restricted_client_sees_its_names_by_name_and_by_wildcard() {
 }
 
 #[test]
-fn a_name_comes_and_goes_with_its_file() {
-    let mut fixture = Fixture::new();
-    fixture.scan(&[]);
-    let client = fixture.client(CDS, false, &["c1"]);
-    assert_eq!(fixture.seen(CDS, "c1"), "absent");
-    for version in ["v1", "v2"] {
-        fixture.scan(&[(CDS, "c1", version)]);
-        assert_eq!(fixture.seen(CDS, "c1"), version);
-        assert_eq!(fixture.snapshot(CDS).member_count(), 1);
-    }
-    fixture.scan(&[]);
-    assert_eq!(fixture.seen(CDS, "c1"), "absent");
-    assert_eq!(fixture.snapshot(CDS).member_count(), 0);
-    drop(client);
-    fixture.look();
-    assert_eq!(fixture.seen(CDS, "c1"), "unknown", "nobody asks any more");
-}
-
-#[test]
 fn r_xt_03_a_glob_has_the_members_that_files_hold() {
     const GLOB: &str = "xdstp://a/t/*";
     let mut fixture = Fixture::new();

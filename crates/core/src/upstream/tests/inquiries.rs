@@ -93,16 +93,6 @@ fn r_up_22_a_set_is_complete_with_the_response_that_answers_the_end_mark() {
     }
 }
 
-#[test]
-fn r_up_22_only_the_part_that_answers_the_end_mark_ends_an_answer() {
-    let mut fixture = Fixture::asking("wild", CDS, &["*"]).answering_inquiries();
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
-    fixture.pass(20_000);
-    assert!(fixture.known(CDS) < Completeness::Presumed, "more may follow");
-    fixture.hear(Primary, &Answer::of(CDS, "2").set("c2", "v1").remove(Name::END_MARK));
-    assert_eq!(fixture.known(CDS), Completeness::Complete);
-}
-
 /// istiod makes an empty resource of each name of endpoints.
 #[test]
 fn r_up_22_a_resource_by_the_name_of_the_end_mark_is_nobodys() {

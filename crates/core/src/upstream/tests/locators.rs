@@ -175,32 +175,6 @@ fn r_dp_16_a_live_variant_serves_all_that_it_is_for_without_a_word_upstream() {
 }
 
 #[test]
-fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
-    for found in [true, false] {
-        let mut fixture = Fixture::asking_with("one", EDS, "env=prod v=1", &["a"]);
-        fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
-        fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
-        fixture.pass(50);
-        // The variant is split; the origin was never told of v=2 and sends only what v=1 is to have.
-        let split = Answer::of(EDS, "2").remove_variant("a", "env=prod").variant("a", "env=prod,v=1", "2");
-        fixture.deliver(Primary, &split);
-        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "2");
-        assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "kept");
-        fixture.pass(50);
-        assert_eq!(fixture.asked_locators(), ["a{env=prod, v=2}"]);
-        let answer = Answer::of(EDS, "3");
-        let (answer, expected) = if found {
-            (answer.variant("a", "env=prod,v=2", "3"), "3")
-        } else {
-            (answer.remove("a"), "absent")
-        };
-        fixture.hear(Primary, &answer);
-        assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), expected);
-        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "2");
-    }
-}
-
-#[test]
 fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
     let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
     fixture.client_with("two", EDS, "env=prod v=2", &["a"]);

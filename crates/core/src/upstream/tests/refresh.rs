@@ -49,22 +49,6 @@ fn only_its_version_is_kept_back_and_only_once() {
     }
 }
 
-/// A body that changed, and its version did not, is the reason for such orders.
-#[test]
-fn another_body_of_the_same_version_is_taken_in() {
-    for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
-        fixture.refresh(kind, "a");
-        fixture.requests(Primary);
-        fixture.hear(Primary, &Answer::of(kind, "1").set_body("a", "v1", "other"));
-        let snapshot = fixture.snapshot(kind);
-        let held = snapshot.by_name("a");
-        assert!(
-            matches!(held, VisibleState::Present(held) if held.body().ends_with(b"other")),
-            "{kind:?}: {held:?}"
-        );
-    }
-}
-
 /// An origin that says where its answer ends has said by that that it is gone. The silence of another one says nothing.
 #[test]
 fn a_resource_that_the_origin_leaves_out_is_gone_if_its_answer_has_an_end() {

@@ -644,31 +644,6 @@ fn r_up_18_names_with_parameters_are_asked_for_plainly() {
 }
 
 #[test]
-fn o1_silence_opens_no_stream_anew() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.client("b", EDS, &["e1", "no"]);
-    fixture.client("c", Kind::Listener, &["l1"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
-    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
-    fixture.takes(Primary, &World::of(Kind::Listener, "1", &[("l1", "a")]));
-    for kind in [CDS, EDS, Kind::Listener] {
-        fixture.ask_for_proof(kind);
-    }
-    fixture.pass(600_000);
-    fixture.ask_anew_sotw();
-    for kind in [CDS, EDS, Kind::Listener] {
-        fixture.ask_for_proof(kind);
-    }
-    fixture.pass(600_000);
-    assert_eq!(fixture.renewed, []);
-    assert_eq!(fixture.seen(EDS, "e1"), hash(EDS, "e1", "a"), "and it is evidence of nothing");
-    assert_eq!(fixture.members(CDS).len(), 1);
-    assert_eq!(fixture.seen(Kind::Listener, "l1"), hash(Kind::Listener, "l1", "a"));
-}
-
-#[test]
 fn r_up_04_an_origin_that_changes_its_protocol_is_asked_anew() {
     let mut fixture = Fixture::connected();
     fixture.client("a", CDS, &["*"]);

@@ -188,23 +188,6 @@ fn r_up_18_a_plain_wildcard_that_is_shared_is_kept_up_to_date_for_all() {
     assert_eq!(fixture.members_with(CDS, "v=2"), ["a:2"]);
 }
 
-/// While away the variant was split; the origin was told nothing of what is held, so sends only the new one.
-#[test]
-fn after_a_reconnect_a_new_variant_replaces_the_held_one() {
-    for (kind, name) in [(EDS, "a"), (CDS, "*")] {
-        let mut fixture =
-            answered(kind, "env=prod v=1", &[name], |first| first.variant("a", "env=prod", "old"));
-        fixture.pass(1_000);
-        reconnect(&mut fixture, 1_000);
-        fixture.hear(Primary, &Answer::of(kind, "2").variant("a", "env=prod,v=1", "new"));
-        fixture.pass(30_000);
-        assert_eq!(fixture.seen_with(kind, "env=prod v=1", "a"), "new", "{name}");
-        if name == "*" {
-            assert_eq!(fixture.members_with(kind, "env=prod v=1"), ["a:new"]);
-        }
-    }
-}
-
 /// The origin does not know that a variant is held: it says by the plain name that there is none.
 #[test]
 fn after_a_reconnect_a_removal_or_not_found_by_the_plain_name_answers_for_the_variant() {
