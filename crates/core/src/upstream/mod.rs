@@ -23,7 +23,7 @@
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
 //! | speaks SotW | `sotw`, `sotw/read_response` |
-//! | has variants, or does not read locators | `topic_set`, `topic/apply_response`, `mux/questions` |
+//! | has variants, or does not read locators | `topic_set`, `variants`, `mux/questions` |
 //! | is a relay, or refuses a census | `topic` (`OriginTraits`) |
 //!
 //! Invariants:
@@ -56,6 +56,7 @@ mod target;
 mod topic;
 mod topic_set;
 mod upstream_state;
+mod variants;
 
 use std::fmt;
 use std::sync::Arc;

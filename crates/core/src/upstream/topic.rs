@@ -7,7 +7,7 @@ mod apply_response;
 mod match_response;
 mod request;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
@@ -18,6 +18,7 @@ use super::linger::Want;
 use super::members::Members;
 use super::names::Names;
 use super::quiet_clock::QuietInstant;
+use super::variants::Candidates;
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, Parameters, Resource};
 
@@ -46,7 +47,7 @@ pub(super) struct Asking {
 }
 
 /// Subscription to one type with one set of parameters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Topic {
     pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
@@ -62,8 +63,8 @@ pub(super) struct Topic {
     pub(super) needs_proof: [bool; 2],
     /// By view: whether its stream is to be opened anew.
     pub(super) renews: [bool; 2],
-    /// Names with more than one variant for these parameters (R-DP-04). One is shown.
-    pub(super) rivals: BTreeSet<(View, Name)>,
+    /// All held variants of names with more than one for these parameters (R-DP-04).
+    pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// The last of these names, until it is logged.
     pub(super) ambiguous: Option<Name>,
     expiry: Expiry,
@@ -74,7 +75,20 @@ pub(super) struct Topic {
 impl Topic {
     /// Creates it without a subscription. `open`: the views with an open stream.
     pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
-        let mut topic = Self { parameters, ..Self::default() };
+        let mut topic = Self {
+            parameters,
+            wildcard: Want::No,
+            members: Members::default(),
+            names: Names::default(),
+            unconfirmed: HashSet::default(),
+            outdated: HashMap::default(),
+            needs_proof: [false; 2],
+            renews: [false; 2],
+            rivals: BTreeMap::new(),
+            ambiguous: None,
+            expiry: Expiry::default(),
+            uncacheable: Expiry::default(),
+        };
         View::ALL.into_iter().filter(|view| open[*view as usize]).for_each(|view| topic.opened(view));
         topic
     }
@@ -248,7 +262,7 @@ impl Topic {
     fn remove_wildcard(&mut self, by_locator: bool) {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
-        self.rivals.retain(|(view, _)| *view != View::Wildcard);
+        self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.unconfirmed = HashSet::default();
         self.members.let_go(by_locator);
     }

@@ -3,6 +3,7 @@
 //! Knows nothing of requests. All topics of a type first [hear](Topic::match_response) a response, to find
 //! which parts are answers. Then each [learns](Topic::apply_response) its changes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use super::super::aliases;
 use super::super::answer::Whole;
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
+use super::super::variants::{Candidates, Receipt};
 use super::match_response::{aliases_of, concerns, is_of_another, is_resource};
 use super::{Asking, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
@@ -22,10 +24,8 @@ use crate::resource::{Collection, Name, Resource, TypeUrl};
 #[derive(Debug, Default)]
 struct Effects {
     ops: Vec<Op>,
-    /// Names whose shown variant goes, and those with a variant to show, in a response with
-    /// variants.
-    replaced: HashSet<Name>,
-    shown: HashSet<Name>,
+    /// Names with more than one variant to choose from.
+    variants: BTreeMap<(View, Name), Candidates>,
     /// Names that are gone, unless they came in another way.
     removed: Vec<(View, Name)>,
     /// Former aliases.
@@ -64,7 +64,15 @@ struct ResponseContext<'a> {
     snapshot: &'a Snapshot,
     counters: &'a Counters,
     moment: Moment,
-    has_variants: bool,
+    /// Whether variants may come that are not held.
+    many: bool,
+}
+
+impl ResponseContext<'_> {
+    /// Whether a name may have more than one variant.
+    fn weighs(&self, held: Option<&Arc<Resource>>) -> bool {
+        self.many || held.is_some_and(|held| held.constraints().is_some())
+    }
 }
 
 impl Topic {
@@ -78,18 +86,19 @@ impl Topic {
         counters: &Counters,
         moment: Moment,
     ) -> Change {
-        let has_variants = reading.has_variants();
-        let context = ResponseContext { asking, type_url, snapshot, counters, moment, has_variants };
+        let many = reading.has_variants() || !self.rivals.is_empty();
+        let context = ResponseContext { asking, type_url, snapshot, counters, moment, many };
         let size = reading.resources.len() + reading.removed.len();
         let mut effects = Effects { ops: Vec::with_capacity(size), ..Effects::default() };
-        for removed in reading.removed.iter().filter(|removed| removed.covered) {
-            self.apply_removal(&mut effects, context, removed);
-        }
         for received in reading.resources.iter_mut().filter(|received| received.covered) {
             if received.matches(&self.parameters) {
                 self.apply_resource(&mut effects, context, received);
             }
         }
+        for removed in reading.removed.iter().filter(|removed| removed.covered) {
+            self.apply_removal(&mut effects, context, removed);
+        }
+        self.weigh_variants(&mut effects, context);
         if !reading.reports.is_empty() {
             let beside = ErrorContext::new(reading, &effects.ops);
             for report in reading.reports.iter().filter(|report| report.covered) {
@@ -192,12 +201,10 @@ impl Topic {
             effects.ops.extend(others.into_iter().map(alias));
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
-            let is_other = held.is_some_and(|held| !doubted && !received.is_variant_of(held));
-            let stays = is_other && !effects.replaced.contains(&own);
-            if stays || (context.has_variants && !effects.shown.insert(own.clone())) {
-                counters.ambiguous.add(1);
-                self.ambiguous = Some(own.clone());
-                self.rivals.insert((view, own));
+            let held = held.filter(|_| !doubted);
+            if context.weighs(held) {
+                let news = Receipt { resend, lease, drop_from: drops.then_some(now) };
+                self.candidates(effects, (view, own), held).set(resource, news);
             } else {
                 self.set_lifetime(view, &own, lease, drops.then_some(now));
                 effects.ops.push(Op::Set { view, resource, resend, lease });
@@ -254,8 +261,10 @@ impl Topic {
             effects.lost.extend(others);
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
-            let is_held = held.is_none_or(|held| doubted || received.is_variant_of(held));
-            if is_held && !self.keeps(asking, view, &own) {
+            let held = held.filter(|_| !doubted);
+            if context.weighs(held) {
+                self.candidates(effects, (view, own), held).remove(received.constraints());
+            } else if !self.keeps(asking, view, &own) {
                 effects.removed.push((view, own));
             }
         }
@@ -291,11 +300,13 @@ impl Topic {
             return;
         }
         let doubted = self.doubted(view, &key.1);
-        if held.is_none_or(|held| doubted || held.constraints() == removed.constraints.as_ref()) {
-            effects.replaced.extend(context.has_variants.then(|| key.1.clone()));
-            if !self.keeps(asking, view, &key.1) {
-                effects.removed.push(key);
-            }
+        let held = held.filter(|_| !doubted);
+        if effects.variants.contains_key(&key) || self.rivals.contains_key(&key) {
+            self.candidates(effects, key, held).remove(removed.constraints.as_ref());
+        } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
+            && !self.keeps(asking, view, &key.1)
+        {
+            effects.removed.push(key);
         }
     }
 
@@ -314,6 +325,42 @@ impl Topic {
     /// Whether a borrowed resource is kept until its own request is answered (R-DP-16).
     fn keeps(&self, asking: Asking, view: View, name: &Name) -> bool {
         !asking.traits.is_plain && view == View::Named && self.names.has_borrowed(name)
+    }
+
+    fn candidates<'l>(
+        &self,
+        effects: &'l mut Effects,
+        key: (View, Name),
+        held: Option<&Arc<Resource>>,
+    ) -> &'l mut Candidates {
+        let rivals = self.rivals.get(&key);
+        effects.variants.entry(key).or_insert_with(|| Candidates::new(held, rivals))
+    }
+
+    /// Chooses the variant to show, for each name with more than one (R-DP-04).
+    fn weigh_variants(&mut self, effects: &mut Effects, context: ResponseContext<'_>) {
+        for ((view, name), candidates) in std::mem::take(&mut effects.variants) {
+            match candidates.choose() {
+                Some(chosen) => {
+                    let Receipt { resend, lease, drop_from } = chosen.news;
+                    if chosen.is_new || !candidates.is_held(chosen.resource) {
+                        self.set_lifetime(view, &name, lease, drop_from);
+                        let resource = Arc::clone(chosen.resource);
+                        let resend = if chosen.is_new { resend } else { Resend::Answer };
+                        effects.ops.push(Op::Set { view, resource, resend, lease });
+                    }
+                }
+                None if self.keeps(context.asking, view, &name) => {}
+                None => effects.removed.push((view, name.clone())),
+            }
+            if candidates.are_ambiguous() {
+                context.counters.ambiguous.add(1);
+                self.ambiguous = Some(name.clone());
+                self.rivals.insert((view, name), candidates.settled());
+            } else {
+                self.rivals.remove(&(view, name));
+            }
+        }
     }
 
     fn apply_error(
@@ -359,22 +406,16 @@ impl Topic {
         let Effects { mut ops, removed, lost, empty, mut failed, .. } = effects;
         let snapshot = context.snapshot;
         let is_alias = |op: &Op| matches!(op, Op::Alias { .. });
-        let may_have_come =
-            context.has_variants || !empty.is_empty() || !lost.is_empty() || ops.iter().any(is_alias);
-        let came: HashSet<Name> = ops.iter().filter(|_| may_have_come).map(Op::name).cloned().collect();
+        let came: HashSet<Name> = if empty.is_empty() && lost.is_empty() && !ops.iter().any(is_alias) {
+            HashSet::default()
+        } else {
+            ops.iter().map(Op::name).cloned().collect()
+        };
         // A resource that is gone by its own name may be there as an alias, and the other way
         // round.
         let lost = lost.into_iter().map(|alias| (View::Named, alias));
         let removed = removed.into_iter().chain(lost).filter(|(_, name)| !came.contains(name));
-        for (view, name) in removed {
-            let key = (view, name);
-            if self.rivals.contains(&key) {
-                // Another variant may be there. Clients keep this one until a new stream tells.
-                self.fetch_anew(view, snapshot.held(view, key.1.as_str()));
-            } else {
-                ops.push(gone(&self.names, view, key.1));
-            }
-        }
+        ops.extend(removed.map(|(view, name)| gone(&self.names, view, name)));
         // An empty collection (R-XT-04) removes its members, except those in this response.
         for collection in empty {
             let members = snapshot.members_of(&collection).map(|member| member.name().clone());

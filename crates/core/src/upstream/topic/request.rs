@@ -46,12 +46,12 @@ impl Topic {
                 self.names.set_unconfirmed(held.name().as_str(), !is_claimed(held));
             }
             if !self.rivals.is_empty() {
-                asked().for_each(|name| _ = self.rivals.remove(&(view, name.as_str().into())));
+                asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
             }
         } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
             let doubted = target.snapshot.members().filter(|held| !is_claimed(held));
             self.unconfirmed.extend(doubted.map(|held| held.name().clone()));
-            self.rivals.retain(|(other, _)| *other != view);
+            self.rivals.retain(|(other, _), _| *other != view);
         }
     }
 }
@@ -66,15 +66,10 @@ impl Topic {
                 View::Named => self.names.asks_for(name.as_str()) || self.is_listed(name.as_str()),
             };
             if is_asked_for {
-                self.fetch_anew(view, held);
+                self.outdate(view, held);
+                self.renews[view as usize] = true;
             }
         }
-    }
-
-    /// Has a resource fetched anew, on a new stream.
-    pub(super) fn fetch_anew(&mut self, view: View, held: Option<&Arc<Resource>>) {
-        self.outdate(view, held);
-        self.renews[view as usize] = true;
     }
 
     fn outdate<'r>(&mut self, view: View, held: impl IntoIterator<Item = &'r Arc<Resource>>) {

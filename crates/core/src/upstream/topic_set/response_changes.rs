@@ -32,10 +32,6 @@ impl TopicSet {
             || self.traits.is_relay
             || (self.has_wildcard && view == View::Wildcard);
         self.refused.take_if(|refused| refused.ends_with(&reading));
-        if reading.has_variants() {
-            // Of several for the same clients, the lowest encoding is shown (R-DP-04).
-            reading.resources.sort_by(|a, b| a.constraints().cmp(&b.constraints()));
-        }
         if self.traits.is_plain || is_only {
             reading.removed.iter_mut().for_each(|removed| removed.asked = None);
         } else {

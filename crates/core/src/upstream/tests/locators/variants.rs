@@ -58,3 +58,19 @@ fn a_variant_without_a_ttl_does_not_stop_the_timer_of_the_held_one() {
     fixture.pass(2_000);
     assert_ne!(fixture.seen_with(EDS, "env=prod v=1", "a"), "held", "its TTL has ended");
 }
+
+/// The origin adds a rival again and again; each would be copied at each response.
+#[test]
+fn rivals_of_a_variant_are_bounded() {
+    let mut fixture = Fixture::asking_with("one", EDS, "env=prod", &["a"]);
+    for number in 0..200 {
+        let not = field(4, &constraints(&format!("k={number}")));
+        fixture.hear(Primary, &Answer::of(EDS, "1").constrained("a", &not, "1"));
+    }
+    let topics = fixture.mux.topic_sets.values().flat_map(|topic_set| topic_set.topics.values());
+    let rivals: usize = topics
+        .flat_map(|topic| topic.rivals.values())
+        .map(|rivals| format!("{rivals:?}").matches("version").count())
+        .sum();
+    assert!(rivals < 100, "{rivals}");
+}
