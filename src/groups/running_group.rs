@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -17,7 +16,7 @@ use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
-use crate::snapshot::{self, Disk, GroupId, LiveGroup, Loaded, Restore, node_digest};
+use crate::snapshot::{self, Disk, GroupId, LiveGroup, Restore, StoredGroup, node_digest};
 use crate::subscription::{Code, SessionError};
 use crate::upstream::{
     ChangeSink, Client, Counters, DirectorySource, Mux, NodeBudget, NodeBudgetError, Representative, Servers,
@@ -57,8 +56,6 @@ struct Saved {
     id: GroupId,
     /// Digest of the node shown to the control plane.
     node: u128,
-    /// Whether the stored content was taken in.
-    is_loaded: Arc<AtomicBool>,
 }
 
 impl Saved {
@@ -69,12 +66,11 @@ impl Saved {
         snapshot::load(move || disk.load(&id, node).ok(), restore).await(client);
     }
 
-    fn restore(self, loaded: Option<Loaded>, client: &mut Client) {
+    fn restore(self, loaded: Option<StoredGroup>, client: &mut Client) {
         if let Some(loaded) = loaded {
             loaded.restore(client);
         }
-        self.disk.note_read(&self.id);
-        self.is_loaded.store(true, Ordering::Release);
+        self.disk.note_read(self.id, client.cache());
     }
 }
 
@@ -143,7 +139,8 @@ impl Group {
         let Some(source) = &self.source else { return };
         let Some((mut client, failed)) = source.waiting.lock().take() else { return };
         let stop = source.stop.clone();
-        let saved = source.saved.clone().filter(|saved| !saved.is_loaded.load(Ordering::Acquire));
+        // The own group's content was read, or is tried again by its client.
+        let saved = source.saved.clone().filter(|saved| saved.id != GroupId::own());
         let stopped = stop.clone();
         let run = async move {
             if let Some(saved) = saved {
@@ -154,20 +151,16 @@ impl Group {
         spawn_essential(run, stop, failed);
     }
 
-    /// Group for the snapshot, once it has read its stored content or has an answer; `None` for a directory.
+    /// Group for the snapshot; `None` for a directory.
     pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
         let saved = self.source.as_ref()?.saved.as_ref()?;
         let state = self.origin.state()?;
-        let current = state.current_ago(now);
-        if current.is_none() && !saved.is_loaded.load(Ordering::Acquire) {
-            return None;
-        }
         Some(LiveGroup {
             id: saved.id.clone(),
             cache: Arc::clone(&self.cache),
             node: saved.node,
             server: state.source.as_ref().map_or_else(String::new, ToString::to_string),
-            current,
+            current: state.current_ago(now),
         })
     }
 
@@ -251,8 +244,7 @@ impl Starter {
     /// Creates the own group, and runs it with restored content.
     pub fn own(&self, restore: Option<Restore>) -> Arc<Group> {
         let node = self.settings.node.clone();
-        // Its content was read, or is tried again by the client.
-        let saved = self.saved(GroupId::own(), node_digest(&node), true);
+        let saved = self.saved(GroupId::own(), node_digest(&node));
         let group = self.make(node, saved, None, |mut client| {
             if let Some(restore) = restore {
                 restore(&mut client);
@@ -275,15 +267,14 @@ impl Starter {
         };
         // Any of a group's clients stands for it.
         let digest = if representative.is_some() { 0 } else { node_digest(&node) };
-        let saved = self.saved(GroupId::of(key), digest, false);
+        let saved = self.saved(GroupId::of(key), digest);
         tracing::debug!(group = %key, "making a node group");
         let of_group = |client: Client| client.of_group(key.rule().into(), representative.clone());
         self.make(node, saved, representative.clone(), of_group)
     }
 
-    fn saved(&self, id: GroupId, node: u128, is_loaded: bool) -> Option<Saved> {
-        let is_loaded = Arc::new(AtomicBool::new(is_loaded));
-        self.disk.as_ref().map(|disk| Saved { disk: Arc::clone(disk), id, node, is_loaded })
+    fn saved(&self, id: GroupId, node: u128) -> Option<Saved> {
+        self.disk.as_ref().map(|disk| Saved { disk: Arc::clone(disk), id, node })
     }
 
     fn make(

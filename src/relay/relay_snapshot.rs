@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::config_settings;
 use crate::config::Config;
 use crate::groups::Groups;
-use crate::snapshot::{self, Disk, GroupId, Loaded, OtherGroups, Restore, WriterThread, node_digest};
+use crate::snapshot::{self, Disk, GroupId, OtherGroups, Restore, StoredGroup, WriterThread, node_digest};
 use crate::upstream::{Client, Restored};
 
 /// Opens the configured snapshot. A fault is logged, and the relay runs without it.
@@ -32,7 +32,7 @@ struct Saved {
     disk: Arc<Disk>,
     /// URIs of the configured servers.
     servers: Vec<String>,
-    own: Option<Loaded>,
+    own: Option<StoredGroup>,
     /// Other groups, read when their first clients come.
     others: Option<OtherGroups>,
 }
@@ -44,13 +44,13 @@ impl Saved {
         let (mut restored, mut from, mut age) = (Restored::default(), String::new(), None);
         let is_there = self.own.is_some() || self.others.is_some();
         if let Some(own) = self.own {
-            (age, from) = (own.age, own.server.clone());
+            (age, from) = (own.age(snapshot::clock()), own.facts.server.clone());
             restored = own.restore(client);
             if restored.resources > 0 {
                 tell_of_strangers(&from, &self.servers);
             }
         }
-        self.disk.note_read(&GroupId::own());
+        self.disk.note_read(GroupId::own(), client.cache());
         if is_there {
             self.disk.note_loaded((restored, from), age, self.others);
         }

@@ -3,7 +3,7 @@
 //! Owns the open file behind a lock, and the figures. Writing a transaction or reading a group holds the
 //! lock, so only threads that may wait for the disk take it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use redb::Database;
 
-use super::FileFault;
 use super::snapshot_encoding::{self, GroupId};
 use super::snapshot_file::{self, FileError};
 use super::snapshot_store::{Store, StoredGroup};
-use crate::cache::StandingOrder;
-use crate::snapshot_content::{Clock, Content, Selection};
+use super::{FileFault, GroupFacts};
+use crate::cache::Cache;
+use crate::snapshot_content::{Clock, Selection};
 use crate::upstream::{Client, Restored, ServerId};
 
 /// Settings of the snapshot.
@@ -30,19 +30,6 @@ pub struct SnapshotSettings {
     pub max_groups: usize,
     /// Kinds of resources that are written and read.
     pub selection: Selection,
-}
-
-/// Content of a node group.
-#[derive(Debug)]
-pub struct Loaded {
-    /// The content.
-    pub content: Content,
-    /// Time since it was last current, zero if the clock was set back; `None` if the control plane never answered.
-    pub age: Option<Duration>,
-    /// URI of the source server; empty with several.
-    pub server: String,
-    /// Orders of the rollout guard.
-    pub orders: Vec<StandingOrder>,
 }
 
 /// Stored groups beside the own one.
@@ -100,8 +87,8 @@ pub struct Disk {
     pub(super) settings: SnapshotSettings,
     pub(super) store: Mutex<Option<Store>>,
     status: Mutex<DiskStatus>,
-    /// Groups whose stored content this process knows.
-    read: Mutex<HashSet<GroupId>>,
+    /// Number of the cache that took in a group's stored content.
+    read: Mutex<HashMap<GroupId, u64>>,
     /// Whether the disk was full: the failed transaction's pages are still in the file.
     was_full: AtomicBool,
     /// Device and inode of the open file.
@@ -112,16 +99,8 @@ pub struct Disk {
 const CANNOT_OPEN: &str = "cannot open the snapshot; running without it";
 pub(super) const CANNOT_WRITE: &str = "cannot write the snapshot; serving goes on";
 
-/// Closes a file. The library then writes, and may find another fault.
-fn discard(store: Option<Store>) {
-    drop(snapshot_file::guarded(|| {
-        drop(store);
-        Ok(())
-    }));
-}
-
 /// Current time on both clocks.
-pub(super) fn clock() -> Clock {
+pub fn clock() -> Clock {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Clock { now: Instant::now(), unix }
 }
@@ -135,34 +114,26 @@ impl Disk {
         Arc::new(disk)
     }
 
-    /// The file, opened if it was not, to write it. A fault was logged.
+    /// The file, opened to write it if it was not. A fault was logged; the content may still be readable.
     pub(super) fn writable(&self) -> Result<MappedMutexGuard<'_, Store>, FileError> {
         let mut store = self.store.lock();
         if store.as_ref().is_none_or(|store| !store.is_writable) {
-            self.open_in(&mut store)?;
+            let opened = self.open_to_write().map(|database| *store = Some(Store::new(database, true)));
+            if let Err(error) = &opened {
+                // A disk that is full or read-only can still be read.
+                let copy = || Some(Store::new(snapshot_file::look(&self.path()).ok()?, false));
+                let is_refused = matches!(error, FileError::Io(_));
+                *store = if is_refused { store.take().or_else(copy) } else { None };
+                self.failed(if store.is_some() { CANNOT_WRITE } else { CANNOT_OPEN }, error);
+            }
+            if store.is_some() {
+                *self.inode.lock() = self.inode_there();
+                self.status.lock().bytes = self.bytes_there();
+            }
+            opened?;
         }
         // Never fails: it was just opened.
         MutexGuard::try_map(store, Option::as_mut).map_err(|_| FileError::Replaced)
-    }
-
-    fn open_in(&self, store: &mut Option<Store>) -> Result<(), FileError> {
-        if store.is_some() {
-            snapshot_file::existing(&self.path()).inspect_err(|error| self.failed(CANNOT_WRITE, error))?;
-            // An open reader keeps all from opening it to write.
-            discard(store.take());
-        }
-        let opened = self.open_to_write();
-        match &opened {
-            Ok(_) => {}
-            Err(error) if error.forbids_writing_only() => *store = self.look(error),
-            Err(error) => self.failed(CANNOT_OPEN, error),
-        }
-        let opened = opened.map(|database| *store = Some(Store::new(database, true)));
-        if store.is_some() {
-            *self.inode.lock() = self.inode_there();
-            self.status.lock().bytes = self.bytes_there();
-        }
-        opened
     }
 
     fn open_to_write(&self) -> Result<Database, FileError> {
@@ -172,21 +143,6 @@ impl Disk {
             self.was_full.store(false, Ordering::Relaxed);
         }
         Ok(database)
-    }
-
-    /// Opens an unwritable file for reading.
-    fn look(&self, error: &FileError) -> Option<Store> {
-        match snapshot_file::look(&self.path()) {
-            Ok(database) => {
-                self.failed(CANNOT_WRITE, error);
-                Some(Store::new(database, false))
-            }
-            Err(looked) => {
-                let is_unreadable = matches!(looked, FileError::Io(_));
-                self.failed(CANNOT_OPEN, if is_unreadable { error } else { &looked });
-                None
-            }
-        }
     }
 
     fn inode_there(&self) -> Option<(u64, u64)> {
@@ -203,9 +159,9 @@ impl Disk {
         inode.is_some() && inode == *self.inode.lock()
     }
 
-    /// Whether this process knows the group's stored content; otherwise it must not overwrite the group.
-    pub(super) fn has_read(&self, group: &GroupId) -> bool {
-        self.read.lock().contains(group)
+    /// Whether this cache took in the group's stored content; otherwise it must not overwrite the group.
+    pub(super) fn has_read(&self, group: &GroupId, cache: &Cache) -> bool {
+        self.read.lock().get(group) == Some(&cache.number())
     }
 
     /// Reads a node group written for this node. Waits for the disk. The group is not overwritten before
@@ -214,23 +170,26 @@ impl Disk {
     /// # Errors
     ///
     /// [`FileFault`] if the file is not open, or cannot be read.
-    pub fn load(&self, group: &GroupId, node: u128) -> Result<Option<Loaded>, FileFault> {
-        let Some(stored) = self.read(group)? else { return Ok(None) };
-        if stored.facts.node != node {
+    pub fn load(&self, group: &GroupId, node: u128) -> Result<Option<StoredGroup>, FileFault> {
+        let read = self.store.lock().as_ref().ok_or(FileFault)?.group(group);
+        let mut stored = read.map_err(|error| {
+            self.failed("cannot read the snapshot; starting without it", &error);
+            self.close();
+            FileFault
+        })?;
+        if stored.as_ref().is_some_and(|stored| stored.facts.node != node) {
             tracing::info!(%group, "the snapshot of this node group is of another node; starting without it");
             return Ok(None);
         }
-        let mut content = stored.content;
-        content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
-        let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
-        let age = current.map(|at| clock().age_of(at));
-        let orders = snapshot_encoding::parse_orders(&stored.facts.orders);
-        Ok(Some(Loaded { content, age, server: stored.facts.server, orders }))
+        if let Some(stored) = &mut stored {
+            stored.content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
+        }
+        Ok(stored)
     }
 
-    /// Notes that the relay holds a group's stored content.
-    pub fn note_read(&self, group: &GroupId) {
-        self.read.lock().insert(group.clone());
+    /// Notes that this cache took in a group's stored content.
+    pub fn note_read(&self, group: GroupId, cache: &Cache) {
+        self.read.lock().insert(group, cache.number());
     }
 
     /// Answered groups but the own one; `None` without any. Waits for the disk.
@@ -248,19 +207,14 @@ impl Disk {
         })
     }
 
-    fn read(&self, group: &GroupId) -> Result<Option<StoredGroup>, FileFault> {
-        let read = self.store.lock().as_ref().ok_or(FileFault)?.group(group);
-        read.map_err(|error| {
-            self.failed("cannot read the snapshot; starting without it", &error);
-            self.close();
-            FileFault
-        })
-    }
-
     /// Gives up the file after a fault. A corrupt one was moved aside.
     pub(super) fn close(&self) {
         let store = self.store.lock().take();
-        discard(store);
+        // The library writes, and may find another fault.
+        drop(snapshot_file::guarded(|| {
+            drop(store);
+            Ok(())
+        }));
     }
 
     /// Notes the own group, loaded before serving, and the others, read when their first clients come.
@@ -346,14 +300,22 @@ impl Disk {
     }
 }
 
-impl Loaded {
+impl StoredGroup {
+    /// Time since the content was last current, zero if the clock was set back; `None` if the control plane never
+    /// answered.
+    pub fn age(&self, clock: Clock) -> Option<Duration> {
+        let current = Duration::from_millis(self.facts.current);
+        (!current.is_zero()).then(|| clock.age_of(current))
+    }
+
     /// Gives the content to a client that does not run yet.
     pub fn restore(self, client: &mut Client) -> Restored {
-        let Self { content, age, server, orders } = self;
+        let clock = clock();
+        let (age, GroupFacts { server, orders, .. }) = (self.age(clock), self.facts);
         if let Some(rollout) = client.cache().rollout() {
-            rollout.restore_orders(orders);
+            rollout.restore_orders(snapshot_encoding::parse_orders(&orders));
         }
         let from = Some(ServerId::from(&*server)).filter(|_| !server.is_empty());
-        client.restore(content, from, age, clock())
+        client.restore(self.content, from, age, clock)
     }
 }

@@ -26,9 +26,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-pub use disk_state::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
+pub use disk_state::{Disk, DiskStatus, LoadedFigures, OtherGroups, SnapshotSettings, clock};
 pub use snapshot_command::{report, verify};
 pub use snapshot_encoding::{GroupId, node_digest};
+pub use snapshot_store::StoredGroup;
 pub use snapshot_thread::{LiveGroup, LiveGroups, WriterThread};
 
 use crate::upstream::{Client, LateRestore};

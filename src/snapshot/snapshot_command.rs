@@ -73,12 +73,6 @@ const fn completeness(known: Completeness) -> &'static str {
     }
 }
 
-/// Age of the content; `None` if the control plane never answered.
-fn age(group: &StoredGroup, clock: Clock) -> Option<Duration> {
-    let current = Duration::from_millis(group.facts.current);
-    (!current.is_zero()).then(|| clock.age_of(current))
-}
-
 /// Remaining TTL; zero if it has ended, `None` without one.
 fn left(record: &Record, clock: Clock) -> Option<Duration> {
     record.lease.map(|(_, deadline)| clock.left_until(deadline).unwrap_or_default())
@@ -120,7 +114,7 @@ fn object(id: &GroupId, group: &StoredGroup, clock: Clock) -> Json {
         "rule": rule,
         "values": values,
         "server": group.facts.server,
-        "age_seconds": age(group, clock).map(|age| age.as_secs_f64()),
+        "age_seconds": group.age(clock).map(|age| age.as_secs_f64()),
         "types": stores.collect::<Vec<_>>(),
     })
 }

@@ -59,12 +59,6 @@ impl FileError {
         matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
     }
 
-    /// Whether the file may still be read.
-    pub(super) fn forbids_writing_only(&self) -> bool {
-        let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
-        matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
-    }
-
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             full if full.is_full_disk() => "free space on its disk, or raise the quota",
@@ -155,7 +149,7 @@ pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
 }
 
 /// Existing file that begins like redb, opened for writing.
-pub(super) fn existing(path: &Path) -> Result<Option<File>, FileError> {
+fn existing(path: &Path) -> Result<Option<File>, FileError> {
     // A pipe would block the start until its other end opens.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {

@@ -1,7 +1,7 @@
 //! Content of the file: reading it, and one transaction with all changes.
 //!
-//! Owns the open file, and how far each cache was copied into it. Changes carry only names, and rows are made while
-//! writing, so that a change of everything needs little memory.
+//! Owns the open file, and how far each cache was copied into it. Rows are made while writing, so that a change of
+//! everything needs little memory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,37 +18,15 @@ use super::snapshot_encoding::{
 use super::snapshot_file::{FileError, guarded};
 use crate::cache::{Completeness, Snapshot};
 use crate::resource::Name;
-use crate::snapshot_content::{Clock, Content, Selection, StoreContent, StoreId, record_of};
+use crate::snapshot_content::{Clock, Content, Record, Selection, StoreContent, StoreId, record_of};
 
 type Stores<'t> = Table<'t, StoreKey<'static>, (u8, u64)>;
 type Records<'t> = Table<'t, RecordKey<'static>, RecordRow<'static>>;
 
-pub(super) struct StoreChange {
-    pub(super) id: StoreId,
-    /// Known extent of the wildcard set, and its members.
-    pub(super) wildcard: (Completeness, usize),
-    /// Names that may have changed.
-    pub(super) names: BTreeSet<Name>,
-    /// Whether these are all names of the store, so that all other records are removed.
-    pub(super) is_whole: bool,
-    /// State of the store to write.
-    pub(super) snapshot: Arc<Snapshot>,
+/// Bounds on the content of the file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounds {
     pub(super) selection: Selection,
-    pub(super) clock: Clock,
-}
-
-pub(super) struct GroupChange {
-    pub(super) id: GroupId,
-    pub(super) facts: GroupFacts,
-    pub(super) stores: Vec<StoreChange>,
-    /// All existing stores; others are removed.
-    pub(super) all: HashSet<StoreId>,
-}
-
-/// One transaction.
-#[derive(Default)]
-pub(super) struct Changes {
-    pub(super) groups: Vec<GroupChange>,
     /// Running groups.
     pub(super) live: HashSet<GroupId>,
     /// Groups that may stay beside these.
@@ -57,13 +35,13 @@ pub(super) struct Changes {
 
 /// Group as it was written.
 #[derive(Debug)]
-pub(super) struct StoredGroup {
-    pub(super) facts: GroupFacts,
+pub struct StoredGroup {
+    pub(crate) facts: GroupFacts,
     pub(super) content: Content,
 }
 
-/// Copied position of a group.
-#[derive(Debug, Default)]
+/// Position of a group: the state that is, or will be, in the file.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct GroupCursor {
     /// Number of its cache, which changes when a group is recreated.
     pub(super) cache: u64,
@@ -71,11 +49,22 @@ pub(super) struct GroupCursor {
     pub(super) facts: GroupFacts,
 }
 
-/// Copied position of a store.
+/// Positions of groups, in the order of writing. A random one would spread a group over more pages.
+pub(super) type Cursors = Vec<(GroupId, GroupCursor)>;
+
+/// Position of a store.
 #[derive(Debug)]
 pub(super) struct StoreCursor {
     pub(super) snapshot: Arc<Snapshot>,
-    pub(super) completeness: Completeness,
+    /// Known extent of the wildcard set, and its members.
+    pub(super) wildcard: (Completeness, usize),
+}
+
+impl PartialEq for StoreCursor {
+    fn eq(&self, other: &Self) -> bool {
+        let position = |of: &Self| (of.snapshot.generation(), of.wildcard);
+        position(self) == position(other)
+    }
 }
 
 /// Open file.
@@ -138,19 +127,26 @@ impl Store {
         })
     }
 
-    /// Writes all changes atomically.
-    pub(super) fn commit(&self, changes: &Changes) -> Result<(), FileError> {
-        guarded(|| {
-            let mut transaction = self.database.begin_write()?;
-            // A last commit that was altered later is noticed, not skipped for the one before it.
-            transaction.set_two_phase_commit(true);
-            for group in &changes.groups {
-                write_group(&transaction, group)?;
-            }
-            bound_groups(&transaction, changes)?;
-            transaction.commit()?;
-            Ok(())
-        })
+    /// Brings the file to these positions in one transaction. Returns whether anything differed.
+    pub(super) fn advance(&mut self, to: Cursors, bounds: &Bounds, clock: Clock) -> Result<bool, FileError> {
+        let behind: Vec<_> = to.iter().filter(|(id, group)| self.cursors.get(id) != Some(group)).collect();
+        let is_news = !behind.is_empty();
+        if is_news {
+            guarded(|| {
+                let mut transaction = self.database.begin_write()?;
+                // A last commit that was altered later is noticed, not skipped for the one before it.
+                transaction.set_two_phase_commit(true);
+                for (id, group) in behind {
+                    let from = self.cursors.get(id).filter(|from| from.cache == group.cache);
+                    write_group(&transaction, id, from, group, bounds.selection, clock)?;
+                }
+                bound_groups(&transaction, bounds)?;
+                transaction.commit()?;
+                Ok(())
+            })?;
+        }
+        self.cursors = to.into_iter().collect();
+        Ok(is_news)
     }
 }
 
@@ -201,37 +197,56 @@ fn read_store(
     Ok(StoreContent { id, completeness, members, records: found })
 }
 
-fn write_group(transaction: &WriteTransaction, group: &GroupChange) -> Result<(), FileError> {
-    transaction.open_table(GROUPS)?.insert(group.id.as_str(), group.facts.row())?;
+fn write_group(
+    transaction: &WriteTransaction,
+    id: &GroupId,
+    from: Option<&GroupCursor>,
+    to: &GroupCursor,
+    selection: Selection,
+    clock: Clock,
+) -> Result<(), FileError> {
+    transaction.open_table(GROUPS)?.insert(id.as_str(), to.facts.row())?;
     let mut stores = transaction.open_table(STORES)?;
     let mut records = transaction.open_table(RECORDS)?;
-    for (type_url, parameters) in store_keys(&stores, &group.id)? {
-        if parse_store(&type_url, &parameters).is_none_or(|id| !group.all.contains(&id)) {
-            drop_store(&mut stores, &mut records, (group.id.as_str(), &type_url, &parameters))?;
+    for (type_url, parameters) in store_keys(&stores, id)? {
+        if parse_store(&type_url, &parameters).is_none_or(|id| !to.stores.contains_key(&id)) {
+            drop_store(&mut stores, &mut records, (id.as_str(), &type_url, &parameters))?;
         }
     }
-    group.stores.iter().try_for_each(|store| write_store(&mut stores, &mut records, &group.id, store))
+    for (store, to) in &to.stores {
+        let from = from.and_then(|from| from.stores.get(store));
+        if from == Some(to) {
+            continue;
+        }
+        let parameters = parameters_text(&store.parameters);
+        let key = (id.as_str(), store.type_url.as_str(), &*parameters);
+        let (completeness, members) = to.wildcard;
+        stores.insert(key, (completeness as u8, members as u64))?;
+        let record = |name: &str| record_of(&store.type_url, &to.snapshot, name, selection, clock);
+        write_records(&mut records, key, from, to, record)?;
+    }
+    Ok(())
 }
 
-fn write_store(
-    stores: &mut Stores<'_>,
+/// Writes the records of a store that may have changed. Without an earlier position, the file gets all names of
+/// the store and keeps no others.
+fn write_records(
     records: &mut Records<'_>,
-    group: &GroupId,
-    store: &StoreChange,
+    (group, type_url, parameters): StoreKey<'_>,
+    from: Option<&StoreCursor>,
+    to: &StoreCursor,
+    record: impl Fn(&str) -> Option<Record>,
 ) -> Result<(), FileError> {
-    let (group, type_url, parameters) =
-        (group.as_str(), store.id.type_url.as_str(), parameters_text(&store.id.parameters));
-    let (completeness, members) = store.wildcard;
-    stores.insert((group, type_url, &*parameters), (completeness as u8, members as u64))?;
-    if store.is_whole {
-        let end = after(&parameters);
-        let range = records_of((group, type_url, &parameters), &end);
-        records.retain_in(range, |(.., name), _| store.names.contains(name))?;
+    let all = || to.snapshot.entries().map(|entry| Name::clone(entry.name())).collect();
+    let names: BTreeSet<Name> = from.map_or_else(all, |from| to.snapshot.changed_since(&from.snapshot));
+    if from.is_none() {
+        let end = after(parameters);
+        let range = records_of((group, type_url, parameters), &end);
+        records.retain_in(range, |(.., name), _| names.contains(name))?;
     }
-    for name in store.names.iter().map(Name::as_str) {
-        let key = (group, type_url, &*parameters, name);
-        let record = record_of(&store.id.type_url, &store.snapshot, name, store.selection, store.clock);
-        let Some(record) = record else {
+    for name in names.iter().map(Name::as_str) {
+        let key = (group, type_url, parameters, name);
+        let Some(record) = record(name) else {
             records.remove(key)?;
             continue;
         };
@@ -256,21 +271,21 @@ fn drop_store(
 }
 
 /// Drops surplus groups that do not run, the most outdated first.
-fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(), FileError> {
+fn bound_groups(transaction: &WriteTransaction, bounds: &Bounds) -> Result<(), FileError> {
     let mut groups = transaction.open_table(GROUPS)?;
-    if groups.len()? <= (changes.live.len() + changes.max_groups) as u64 {
+    if groups.len()? <= (bounds.live.len() + bounds.max_groups) as u64 {
         return Ok(());
     }
     let mut past = Vec::new();
     for row in groups.iter()? {
         let (id, facts) = row?;
         let id = GroupId::from_text(id.value());
-        if !changes.live.contains(&id) {
+        if !bounds.live.contains(&id) {
             past.push((GroupFacts::parse(facts.value()).current, id));
         }
     }
     past.sort_by_key(|(current, _)| *current);
-    let surplus = past.len().saturating_sub(changes.max_groups);
+    let surplus = past.len().saturating_sub(bounds.max_groups);
     let mut stores = transaction.open_table(STORES)?;
     let mut records = transaction.open_table(RECORDS)?;
     for (_, id) in &past[..surplus] {

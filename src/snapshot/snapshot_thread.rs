@@ -9,12 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::GroupFacts;
-use super::disk_state::{CANNOT_WRITE, Disk, clock};
+use super::disk_state::{CANNOT_WRITE, Disk, SnapshotSettings, clock};
 use super::snapshot_encoding::{self, GroupId};
 use super::snapshot_file::FileError;
-use super::snapshot_store::{Changes, GroupChange, GroupCursor, Store, StoreChange, StoreCursor};
-use crate::cache::{Cache, Snapshot, TypeCache};
-use crate::resource::Name;
+use super::snapshot_store::{Bounds, Cursors, GroupCursor, Store, StoreCursor};
+use crate::cache::{Cache, TypeCache};
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
 /// Time between two transactions.
@@ -42,7 +41,7 @@ pub struct LiveGroup {
     pub current: Option<Duration>,
 }
 
-/// Source of the running node groups, without groups not loaded yet.
+/// Source of the running node groups.
 pub type LiveGroups = Box<dyn Fn() -> Vec<LiveGroup> + Send>;
 
 /// Writer thread.
@@ -137,49 +136,38 @@ impl Writer {
             return Err(FileError::Replaced);
         }
         let live = (self.groups)();
-        let (mut changes, cursors) = self.changes(&store.cursors, &live, clock(), is_last);
+        let clock = clock();
+        let mut cursors = self.cursors(&live, clock, is_last);
         // Groups that changed their server meanwhile may hold resources of both.
-        let now = (self.groups)();
-        for change in &mut changes.groups {
-            let server = |groups: &[LiveGroup]| {
-                groups.iter().find(|group| group.id == change.id).map(|group| group.server.clone())
-            };
-            if server(&live) != server(&now) {
-                change.facts.server.clear();
+        let now: HashMap<_, _> = (self.groups)().into_iter().map(|group| (group.id, group.server)).collect();
+        for (id, cursor) in &mut cursors {
+            if now.get(id) != Some(&cursor.facts.server) {
+                cursor.facts.server.clear();
             }
         }
-        let is_news = !changes.groups.is_empty();
-        if is_news {
-            store.commit(&changes)?;
-        }
-        store.cursors = cursors;
-        Ok(is_news)
+        let SnapshotSettings { selection, max_groups, .. } = self.disk.settings;
+        let live = live.into_iter().map(|group| group.id).collect();
+        store.advance(cursors, &Bounds { selection, live, max_groups }, clock)
     }
 
-    /// Changes since these positions, and the positions after them.
-    pub(super) fn changes(
-        &self,
-        before: &HashMap<GroupId, GroupCursor>,
-        live: &[LiveGroup],
-        clock: Clock,
-        is_last: bool,
-    ) -> (Changes, HashMap<GroupId, GroupCursor>) {
-        let (mut changes, mut cursors) = (Changes::default(), HashMap::new());
-        changes.live = live.iter().map(|group| group.id.clone()).collect();
-        changes.max_groups = self.disk.settings.max_groups;
-        for group in live {
-            // The file may have more of this group than the relay, which could not read it and has no answer
-            // either.
-            if !self.disk.has_read(&group.id) && group.current.is_none() {
-                continue;
-            }
-            let before = before.get(&group.id).filter(|before| before.cache == group.cache.number());
+    /// Positions of the groups as they are now.
+    pub(super) fn cursors(&self, live: &[LiveGroup], clock: Clock, is_last: bool) -> Cursors {
+        // The file may have more of a group than the relay, which could not read it and has no answer either.
+        let is_known =
+            |group: &&LiveGroup| self.disk.has_read(&group.id, &group.cache) || group.current.is_some();
+        let cursor = |group: &LiveGroup| {
             let facts = group_facts(group, clock, is_last);
-            let (change, cursor) = group_change(group, facts, before, self.disk.settings.selection, clock);
-            changes.groups.extend(change);
-            cursors.insert(group.id.clone(), cursor);
-        }
-        (changes, cursors)
+            let types = group.cache.types();
+            let stores = types.iter().filter_map(|of| {
+                let id = kept_store(of, &group.cache, self.disk.settings.selection)?;
+                let snapshot = of.snapshot();
+                let wildcard = wildcard_kept(&snapshot, clock.now);
+                Some((id, StoreCursor { snapshot, wildcard }))
+            });
+            let stores = stores.collect();
+            (group.id.clone(), GroupCursor { cache: group.cache.number(), stores, facts })
+        };
+        live.iter().filter(is_known).map(cursor).collect()
     }
 }
 
@@ -195,42 +183,6 @@ fn group_facts(group: &LiveGroup, clock: Clock, is_last: bool) -> GroupFacts {
     }
 }
 
-fn group_change(
-    group: &LiveGroup,
-    facts: GroupFacts,
-    before: Option<&GroupCursor>,
-    selection: Selection,
-    clock: Clock,
-) -> (Option<GroupChange>, GroupCursor) {
-    let mut cursor = GroupCursor { cache: group.cache.number(), stores: HashMap::new(), facts };
-    let mut stores = Vec::new();
-    for of in group.cache.types() {
-        let Some(id) = kept_store(&of, &group.cache, selection) else { continue };
-        let snapshot = of.snapshot();
-        let at = before.and_then(|before| before.stores.get(&id));
-        let completeness = wildcard_kept(&snapshot, clock.now).0;
-        let is_copied = |at: &StoreCursor| {
-            (at.snapshot.generation(), at.completeness) == (snapshot.generation(), completeness)
-        };
-        if !at.is_some_and(is_copied) {
-            let earlier = at.map(|at| &*at.snapshot);
-            stores.push(store_change(id.clone(), Arc::clone(&snapshot), earlier, selection, clock));
-        }
-        cursor.stores.insert(id, StoreCursor { snapshot, completeness });
-    }
-    let is_as_before = before.is_some_and(|before| {
-        before.facts == cursor.facts && before.stores.keys().all(|id| cursor.stores.contains_key(id))
-    });
-    let is_written = !is_as_before || !stores.is_empty();
-    let change = is_written.then(|| GroupChange {
-        id: group.id.clone(),
-        facts: cursor.facts.clone(),
-        stores,
-        all: cursor.stores.keys().cloned().collect(),
-    });
-    (change, cursor)
-}
-
 /// Identity of a kept store; derived stores are not kept. Of guarded types the stable content is kept: after
 /// a restart the control plane sends a change on trial again, and it is tried again.
 fn kept_store(of: &TypeCache, cache: &Cache, selection: Selection) -> Option<StoreId> {
@@ -238,17 +190,4 @@ fn kept_store(of: &TypeCache, cache: &Cache, selection: Selection) -> Option<Sto
     let track = cache.fleet_track(type_url);
     let parameters = view.as_whole().filter(|_| view.track() == track)?.clone();
     selection.has(type_url).then(|| StoreId { type_url: type_url.clone(), parameters })
-}
-
-fn store_change(
-    id: StoreId,
-    snapshot: Arc<Snapshot>,
-    earlier: Option<&Snapshot>,
-    selection: Selection,
-    clock: Clock,
-) -> StoreChange {
-    let wildcard = wildcard_kept(&snapshot, clock.now);
-    let all = || snapshot.entries().map(|entry| Name::clone(entry.name())).collect();
-    let names = earlier.map_or_else(all, |earlier| snapshot.changed_since(earlier));
-    StoreChange { id, wildcard, names, is_whole: earlier.is_none(), snapshot, selection, clock }
 }

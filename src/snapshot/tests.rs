@@ -15,10 +15,10 @@ use rand::{Rng as _, SeedableRng as _};
 use redb::ReadableDatabase as _;
 use tempfile::TempDir;
 
-use super::disk_state::{Disk, Loaded};
+use super::disk_state::Disk;
 use super::snapshot_encoding::META;
 use super::snapshot_file::{FILE, FileError};
-use super::snapshot_store::Changes;
+use super::snapshot_store::{Cursors, StoredGroup};
 use super::snapshot_thread::{LiveGroup, LiveGroups, Writer};
 use super::{GroupId, SnapshotSettings, report, verify};
 use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
@@ -69,11 +69,9 @@ fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
     })
 }
 
-/// Content of a group, as if a relay had taken it in.
-fn taken(disk: &Disk, group: &GroupId, node: u128) -> Option<Loaded> {
-    let loaded = disk.load(group, node).ok()?;
-    disk.note_read(group);
-    loaded
+/// Content of a group in the file.
+fn stored(disk: &Disk, group: &GroupId, node: u128) -> Option<StoredGroup> {
+    disk.load(group, node).ok()?
 }
 
 impl Fixture {
@@ -86,8 +84,15 @@ impl Fixture {
         fixture
     }
 
+    /// Starts a group that reads its content, if the file can be read.
     fn add(&mut self, id: GroupId) {
-        drop(taken(&self.disk, &id, NODE));
+        self.start(id.clone());
+        if self.disk.load(&id, NODE).is_ok() {
+            self.disk.note_read(id, &self.live.0.lock().last().unwrap().cache);
+        }
+    }
+
+    fn start(&mut self, id: GroupId) {
         let (cache, writer) = Cache::guarded(Limits::default(), &self.budget, None);
         let (server, current) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
         self.live.0.lock().push(LiveGroup { id: id.clone(), cache, node: NODE, server, current });
@@ -118,10 +123,12 @@ impl Fixture {
     }
 }
 
-/// Changes since what was written last.
-fn changes(fixture: &Fixture, clock: Clock) -> Changes {
-    let store = fixture.disk.store.lock();
-    fixture.writer.changes(&store.as_ref().unwrap().cursors, &fixture.live.groups()(), clock, false).0
+/// Positions of the groups that differ from what was written last.
+fn behind(fixture: &Fixture, clock: Clock) -> Cursors {
+    let (store, live) = (fixture.disk.store.lock(), fixture.live.groups()());
+    let mut cursors = fixture.writer.cursors(&live, clock, false);
+    cursors.retain(|(id, cursor)| store.as_ref().unwrap().cursors.get(id) != Some(cursor));
+    cursors
 }
 
 /// Names and versions in content.
@@ -138,7 +145,7 @@ fn versions(content: &Content) -> Vec<(String, String)> {
 }
 
 fn loaded(folder: &Path, id: &GroupId) -> Vec<(String, String)> {
-    taken(&open(folder, true), id, NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default()
+    stored(&open(folder, true), id, NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default()
 }
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -168,10 +175,10 @@ fn changes_are_on_disk_with_the_next_transaction_and_for_the_owner_alone() {
     assert_eq!((mode(&folder), mode(&folder.join(FILE))), (0o700, 0o600));
     assert_eq!(loaded(&folder, &own), pairs(&[("a", "1"), ("b", "2")]));
     assert_eq!(loaded(&folder, &edge()), pairs(&[("a", "9")]));
-    let loaded = taken(&open(&folder, true), &own, NODE).unwrap();
-    assert_eq!(loaded.server, "http://a:1");
-    assert!(loaded.age.is_some_and(|age| age >= Duration::from_secs(5)));
-    assert!(taken(&open(&folder, true), &own, NODE + 1).is_none(), "it is of another node");
+    let loaded = stored(&open(&folder, true), &own, NODE).unwrap();
+    assert_eq!(loaded.facts.server, "http://a:1");
+    assert!(loaded.age(super::clock()).is_some_and(|age| age >= Duration::from_secs(5)));
+    assert!(stored(&open(&folder, true), &own, NODE + 1).is_none(), "it is of another node");
 }
 
 #[test]
@@ -187,10 +194,11 @@ fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
     fixture.write();
     assert!(fixture.disk.status().writes <= 2, "at most one more, as a minute began");
     fixture.set(&own, Kind::Cluster, &[("c500", "2")]);
-    let changes = changes(&fixture, super::disk_state::clock());
-    let stores = changes.groups.iter().flat_map(|group| &group.stores);
-    let names: Vec<_> = stores.map(|store| (store.names.len(), store.is_whole)).collect();
-    assert_eq!(names, [(1, false)]);
+    let behind = behind(&fixture, super::disk_state::clock());
+    let store = fixture.disk.store.lock();
+    let (id, cursor) = behind[0].1.stores.iter().next().unwrap();
+    let written = &store.as_ref().unwrap().cursors[&own].stores[id];
+    assert_eq!(cursor.snapshot.changed_since(&written.snapshot).len(), 1);
 }
 
 /// Nothing else changes. Of a control plane that is away the moment stays.
@@ -213,8 +221,8 @@ fn the_moment_up_to_which_content_is_current_is_written_every_minute() {
     let base = super::disk_state::clock();
     let minute = Duration::from_secs((base.unix.as_secs() / 60 + 2) * 60);
     let written = |fixture: &Fixture, unix: Duration| {
-        let changes = changes(fixture, Clock { now: base.now, unix });
-        changes.groups.iter().map(|group| group.id.to_string()).collect::<Vec<_>>()
+        let behind = behind(fixture, Clock { now: base.now, unix });
+        behind.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>()
     };
     tell(&fixture, 0, 3_600);
     assert_eq!(written(&fixture, minute), ["own", "edge"], "in one transaction");
@@ -237,8 +245,9 @@ fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
     assert_eq!(loaded(home.path(), &own), pairs(&[("a", "1"), ("key", "1")]));
     {
         let disk = open(home.path(), false);
-        assert_eq!(versions(&taken(&disk, &own, NODE).unwrap().content), pairs(&[("a", "1")]));
+        assert_eq!(versions(&stored(&disk, &own, NODE).unwrap().content), pairs(&[("a", "1")]));
         let (cache, mut cache_writer) = Cache::new(Limits::default());
+        disk.note_read(own.clone(), &cache);
         let sds = TypeUrl::from(Kind::Secret);
         let ops = vec![Op::held(View::Named, resource(&sds, "key", "1"), None)];
         cache_writer.apply(&sds, Change { ops, ..Change::default() }, Instant::now()).unwrap();
@@ -264,6 +273,15 @@ fn a_group_that_was_released_stays_and_one_that_is_made_again_is_compared() {
         fixture.write();
     }
     assert_eq!(loaded(home.path(), &edge()), pairs(&[("b", "1")]));
+    {
+        let mut fixture = Fixture::new(home.path());
+        fixture.add(edge());
+        fixture.live.0.lock().pop();
+        fixture.start(edge());
+        fixture.live.0.lock().last_mut().unwrap().current = None;
+        fixture.write();
+    }
+    assert_eq!(loaded(home.path(), &edge()), pairs(&[("b", "1")]), "its content was read for the one before");
     {
         let mut fixture = Fixture::new(home.path());
         fixture.add(edge());
@@ -303,11 +321,11 @@ fn content_that_was_not_read_is_not_written_over_until_the_control_plane_has_ans
     before.set(&own, Kind::Cluster, &[("a", "1")]);
     before.write();
     let fixture = Fixture::new(home.path());
-    assert!(taken(&fixture.disk, &own, NODE).is_none());
+    assert!(stored(&fixture.disk, &own, NODE).is_none());
     fixture.live.0.lock()[0].current = None;
     drop(before);
     fixture.writer.write(false).unwrap();
-    assert_eq!(versions(&taken(&fixture.disk, &own, NODE).unwrap().content), pairs(&[("a", "1")]));
+    assert_eq!(versions(&stored(&fixture.disk, &own, NODE).unwrap().content), pairs(&[("a", "1")]));
     drop(fixture);
     let mut fixture = Fixture::new(home.path());
     fixture.set(&own, Kind::Cluster, &[("b", "1")]);
@@ -344,7 +362,7 @@ fn a_pipe_in_the_place_of_the_file_holds_up_nothing() {
 }
 
 fn loaded_from(fixture: &Fixture, id: &GroupId) -> Vec<(String, String)> {
-    versions(&taken(&fixture.disk, id, NODE).unwrap().content)
+    versions(&stored(&fixture.disk, id, NODE).unwrap().content)
 }
 
 #[test]
@@ -356,7 +374,7 @@ fn a_ttl_is_an_absolute_time_on_disk() {
     let lease = Lease::new(Duration::from_secs(100), Instant::now());
     fixture.apply(&own, Kind::Endpoint, vec![Op::held(View::Named, resource(&eds, "a", "1"), lease)]);
     fixture.write();
-    let loaded = taken(&fixture.disk, &own, NODE).unwrap();
+    let loaded = stored(&fixture.disk, &own, NODE).unwrap();
     let (ttl, deadline) = loaded.content.stores[0].records[0].1.lease.unwrap();
     let left = super::disk_state::clock().left_until(deadline).unwrap();
     assert_eq!(ttl, Duration::from_secs(100));
@@ -388,7 +406,7 @@ fn load_torn(folder: &Path, bytes: &[u8], whole: &[(String, String)]) -> bool {
     fs::write(folder.join(FILE), bytes).unwrap();
     let disk = open(folder, true);
     let found =
-        taken(&disk, &GroupId::own(), NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default();
+        stored(&disk, &GroupId::own(), NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default();
     let is_told = disk.status().error.is_some();
     drop(disk);
     assert!(found == whole || (found.is_empty() && is_told), "{found:?}, told: {is_told}");
@@ -533,7 +551,7 @@ fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
     first.write();
     let mut second = Fixture::new(home.path());
     assert_eq!(second.disk.status().error, Some(FileError::Locked.to_string()));
-    assert!(taken(&second.disk, &GroupId::own(), NODE).is_none());
+    assert!(stored(&second.disk, &GroupId::own(), NODE).is_none());
     assert!(second.writer.write(false).is_err());
     drop(first);
     second.set(&GroupId::own(), Kind::Cluster, &[("b", "1")]);
