@@ -25,9 +25,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use deltafan_core::TaskWaker;
 use parking_lot::Mutex;
 
+use crate::cache::WakeHandle;
 use crate::fairness::{COLD_HANDICAP, RELAY_HANDICAP};
 use crate::identity::Peer;
 use crate::pool::Tenant;
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     due: Instant,
     closing_since: OnceLock<Instant>,
     aborted: AtomicBool,
-    task: TaskWaker,
+    task: WakeHandle,
     peer: OnceLock<Arc<Peer>>,
     /// Tenant in the pools of all peers, created at its first use.
     tenant: OnceLock<Tenant>,
@@ -82,7 +82,7 @@ impl Connection {
             due,
             closing_since: OnceLock::new(),
             aborted: AtomicBool::new(false),
-            task: TaskWaker::default(),
+            task: WakeHandle::default(),
             peer: OnceLock::new(),
             tenant: OnceLock::new(),
             number,

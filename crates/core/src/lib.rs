@@ -22,9 +22,7 @@ pub mod resource;
 pub mod routes;
 pub mod snapshot_content;
 pub mod subscription;
-mod task_waker;
 pub mod upstream;
 
 pub use log_throttle::LogThrottle;
 pub use relay_identity::RelayIdentity;
-pub use task_waker::TaskWaker;

@@ -6,8 +6,9 @@
 //! Invariant: a tally belongs exactly to its reader's snapshot. The writer records a change before publication;
 //! until then readers of the older snapshot count for themselves.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
@@ -19,36 +20,41 @@ use super::set_versions::SetState;
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::{Protocol, Role, StreamProfile, Subscription};
 use super::update_cache::UpdateCache;
-use crate::TaskWaker;
 use crate::pool::Tenant;
 use crate::resource::Name;
 
-/// Waker of a session, with the peer that pays for its demand. Wakes coalesce: a woken session serves all its
-/// types.
+/// Waker of one task, as of a session, with the peer that pays for a session's demand. It is set once and stays after a wake-up,
+/// so a task that looks again and again pays nothing. Wakes coalesce: a woken session serves all its types.
 ///
 /// Example: 40 changes come before a session gets its turn. It wakes once, and one response holds them all.
 #[derive(Debug, Default)]
 pub struct WakeHandle {
-    waker: TaskWaker,
+    waker: OnceLock<Waker>,
     peer: Option<Tenant>,
 }
 
 impl WakeHandle {
     pub fn of(peer: Option<Tenant>) -> Self {
-        Self { waker: TaskWaker::default(), peer }
+        Self { waker: OnceLock::new(), peer }
     }
 
     pub const fn peer(&self) -> Option<&Tenant> {
         self.peer.as_ref()
     }
 
-    /// See [`TaskWaker::register`].
-    pub fn register(&self, waker: &std::task::Waker) {
-        self.waker.register(waker);
+    /// Sets the task; later calls must come from the same one. Register first, then check for work.
+    pub fn register(&self, waker: &Waker) {
+        if let Some(known) = self.waker.get() {
+            debug_assert!(known.data() == waker.data(), "it belongs to one task");
+        } else if self.waker.set(waker.clone()).is_ok() {
+            // Either the check that follows finds the work, or `wake` finds the task.
+            fence(Ordering::SeqCst);
+        }
     }
 
     pub fn wake(&self) {
-        self.waker.wake();
+        fence(Ordering::SeqCst);
+        self.waker.get().into_iter().for_each(Waker::wake_by_ref);
     }
 }
 
