@@ -167,16 +167,18 @@ impl FileState {
             Ok(Ok(mut resources)) => {
                 self.parse_failure = None;
                 self.is_known = true;
-                let differs = self.resources != resources;
+                if self.resources == resources {
+                    return false;
+                }
                 // The cache holds these too. A copy of each would double their memory.
                 let held: HashMap<_, _> = self.resources.iter().map(|held| (key(held), held)).collect();
                 for resource in &mut resources {
-                    let known = held.get(&key(resource)).filter(|held| **held == resource);
-                    known.cloned().into_iter().for_each(|held| resource.clone_from(held));
+                    let known = held.get(&key(resource)).filter(|held| **held == resource).copied();
+                    *resource = Arc::clone(known.unwrap_or(resource));
                 }
                 resources.shrink_to_fit();
                 self.resources = resources;
-                return differs;
+                return true;
             }
             Ok(Err(error)) => self.parse_failure = Some(error.to_string()),
             Err(_) => {
