@@ -76,7 +76,7 @@ def check(path):
     tree = figures["a million clients at a hundredth", "tree"]
     update = figures["delta wildcard 1000 x 1000", "relay"]["us"]
     clients = tree["regions"] * tree["clients"]
-    # What a return costs depends on the versions that a client brings: the row's own figure.
+    # The row's own figure, as the cost of a return depends on how many versions a client brings.
     returns = tree["return_us"]
     node = Node(update, returns, 0, 0, 1, 0, 0, 1)
     for what, says, is_so in [

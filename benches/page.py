@@ -40,9 +40,8 @@ def number(value):
 
 
 def cost(who, figures):
-    parts = [f"{number(figures['us'])} µs"] if "us" in figures else []
-    parts += [f"{number(figures['ms'])} ms"] if "ms" in figures else []
-    return f"{who} {', '.join(parts)}"
+    time = f", {number(figures['ms'])} ms" if "ms" in figures else ""
+    return f"{who} {number(figures['us'])} µs{time}"
 
 
 def goal(what, figure):

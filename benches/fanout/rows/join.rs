@@ -9,7 +9,7 @@ use super::Bench;
 use crate::measure::median;
 use crate::origin::Origin;
 use crate::process::Process;
-use crate::report::Joined;
+use crate::report::{Joined, Tally};
 use crate::shape::{Kind, Load};
 use crate::subject::{PeerSubject, RESOURCE_BYTES, RelaySubject, Subject as _};
 use crate::target::{Driver, Relay};
@@ -103,32 +103,61 @@ pub(super) fn storm(bench: &Bench, name: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Clients that are there all the time and are sent changes, on a relay to which a fleet comes that asks for what does not change.
+pub(super) struct Bystanders {
+    // Ends before the server does: clients that lose their server complain.
+    driver: Driver,
+    pub(super) relay: Relay,
+    _origin: Origin,
+}
+
+impl Bystanders {
+    pub(super) const CLIENTS: usize = 100;
+    pub(super) const CHANGES_PER_SECOND: usize = 100;
+
+    /// The fleet asks for [`Kind::Cds`].
+    pub(super) fn start(bench: &Bench, load: &Load, fleet: &Load) -> io::Result<Self> {
+        let origin = Origin::start();
+        origin.fill(Kind::Eds, load.resources, RESOURCE_BYTES);
+        origin.fill(Kind::Cds, fleet.resources, RESOURCE_BYTES);
+        let relay = Relay::start(bench.cores, origin.address, load)?;
+        let (driver, _) = Driver::start(bench.cores, relay.address, load)?;
+        origin.churn(Kind::Eds, Self::CHANGES_PER_SECOND);
+        Ok(Self { driver, relay, _origin: origin })
+    }
+
+    /// Traffic to them while this is done, and its result.
+    pub(super) fn during<T>(&mut self, doing: impl FnOnce() -> io::Result<T>) -> io::Result<(Tally, T)> {
+        self.driver.tally()?;
+        let done = doing()?;
+        Ok((self.driver.tally()?, done))
+    }
+
+    /// Traffic to them for so long.
+    pub(super) fn watch(&mut self, time: Duration) -> io::Result<Tally> {
+        self.driver.tally()?;
+        std::thread::sleep(time);
+        self.driver.tally()
+    }
+}
+
 /// How old changes are when they come to clients that stay, while a fleet of streams leaves at once.
 pub(super) fn leave(bench: &Bench, name: &str) -> io::Result<()> {
-    const CHANGES_PER_SECOND: usize = 100;
     const AROUND: Duration = Duration::from_secs(3);
-    let stay = Load::delta(100, 100);
-    // They ask for what does not change.
+    let stay = Load::delta(Bystanders::CLIENTS, 100);
     let fleet = Load { kinds: vec![Kind::Cds], streams_per_connection: 100, ..Load::delta(100_000, 1) };
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds {
-        let origin = Origin::start();
-        origin.fill(Kind::Eds, stay.resources, RESOURCE_BYTES);
-        origin.fill(Kind::Cds, fleet.resources, RESOURCE_BYTES);
-        let relay = Relay::start(bench.cores, origin.address, &stay)?;
-        let (mut driver, _) = Driver::start(bench.cores, relay.address, &stay)?;
-        let (leaving, _) = Driver::start(bench.cores, relay.address, &fleet)?;
-        origin.churn(Kind::Eds, CHANGES_PER_SECOND);
-        driver.tally()?;
-        std::thread::sleep(AROUND);
-        before.push(driver.tally()?.max_age as f64 / 1e6);
+        let mut stay = Bystanders::start(bench, &stay, &fleet)?;
+        let (leaving, _) = Driver::start(bench.cores, stay.relay.address, &fleet)?;
+        before.push(stay.watch(AROUND)?.max_age as f64 / 1e6);
         drop(leaving);
-        std::thread::sleep(AROUND);
-        after.push(driver.tally()?.max_age as f64 / 1e6);
+        after.push(stay.watch(AROUND)?.max_age as f64 / 1e6);
     }
     let (before, after) = (median(before), median(after));
     println!(
-        "{name}: 100 delta streams stay, {CHANGES_PER_SECOND} changes/s; the oldest change was {before:.1} ms old before"
+        "{name}: 100 delta streams stay, {} changes/s; the oldest change was {before:.1} ms old before",
+        Bystanders::CHANGES_PER_SECOND
     );
     Goal::new(50.0, 50.0).at_most("ms that the oldest change was old", after);
     Ok(())

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::Bench;
+use super::join::Bystanders;
 use super::memory::{self, four_types};
 use super::update::beside;
 use crate::measure::median;
@@ -106,12 +107,10 @@ pub(super) fn all_at_once(bench: &Bench, name: &str) -> io::Result<()> {
 
 /// How old changes are when they come to clients that were there before, while a fleet comes.
 pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
-    const CLIENTS: usize = 100;
-    const CHANGES_PER_SECOND: usize = 100;
     const BEFORE: Duration = Duration::from_secs(5);
     let certificates = Certificates::make()?;
-    let live = Load::delta(CLIENTS, 100);
-    // They ask for what does not change, and leave the core to those who measure.
+    let live = Load::delta(Bystanders::CLIENTS, 100);
+    // They leave the core to those who measure.
     let fleet = Load { kinds: vec![Kind::Cds], yields: true, at_once: 2000, ..Load::delta(FLEET, 1) };
     let (mut lines, mut oldest) = (Vec::new(), Vec::new());
     let pairs = [
@@ -120,17 +119,11 @@ pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
     ];
     for (who, live, fleet) in pairs {
         for _ in 0..bench.rounds {
-            let origin = Origin::start();
-            origin.fill(Kind::Eds, live.resources, RESOURCE_BYTES);
-            origin.fill(Kind::Cds, fleet.resources, RESOURCE_BYTES);
-            let relay = Relay::start(bench.cores, origin.address, &live)?;
-            let (mut driver, _) = Driver::start(bench.cores, relay.address, &live)?;
-            origin.churn(Kind::Eds, CHANGES_PER_SECOND);
-            driver.tally()?;
-            std::thread::sleep(BEFORE);
-            let before = driver.tally()?;
-            let (_fleet, joined) = Driver::start(bench.cores, relay.address, &fleet)?;
-            let during = driver.tally()?;
+            let mut bystanders = Bystanders::start(bench, &live, &fleet)?;
+            let address = bystanders.relay.address;
+            let before = bystanders.watch(BEFORE)?;
+            let (during, (_fleet, joined)) =
+                bystanders.during(|| Driver::start(bench.cores, address, &fleet))?;
             let ms = |nanos: u64| nanos as f64 / 1e6;
             if live.certificates.is_some() {
                 oldest.push(ms(during.max_age));
@@ -143,12 +136,12 @@ pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
                 ms(during.p50_age),
                 ms(before.max_age),
                 ms(during.max_age),
-                during.messages / CLIENTS as u64,
+                during.messages / Bystanders::CLIENTS as u64,
                 joined.nanos as f64 / 1e9,
             ));
         }
     }
-    println!("{name}: {CLIENTS} delta streams, {CHANGES_PER_SECOND} changes/s");
+    println!("{name}: {} delta streams, {} changes/s", Bystanders::CLIENTS, Bystanders::CHANGES_PER_SECOND);
     lines.iter().for_each(|line| println!("{line}"));
     Goal::new(50.0, 50.0).at_most("ms that the oldest change was old", median(oldest));
     Ok(())
