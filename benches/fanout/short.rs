@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::process::Cores;
+use super::rows::memory::{self, four_types};
 use super::rows::{flatness, growth_by_pushes};
 use super::shape::Load;
 use super::subject::{CHANGES, RelaySubject, Subject as _};
@@ -17,6 +18,8 @@ const PUSHES_MIB: f64 = 32.0;
 /// Wake-ups of an idle relay per second. Four looks a second at its memory were seen to make them 11.5. All clients come at once
 /// here, so alarms of connections that do not go off together would not show: they have a test of their own.
 const WAKE_UPS: f64 = 10.0;
+/// Memory of a client with one stream of four types. With room for the future of its connection twice it was 7.4 KiB.
+const CLIENT_KIB: f64 = 6.0;
 /// Sets of dynamic parameters.
 const SETS: usize = 5;
 
@@ -71,6 +74,10 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
         wake_ups <= WAKE_UPS,
         format!("500 idle clients wake the relay {wake_ups:.1} times a second (at most {WAKE_UPS})"),
     );
+
+    let fleet = four_types(2000, 50, 0);
+    let kib = memory::growth(cores, &fleet)? / fleet.clients as f64;
+    check(kib <= CLIENT_KIB, format!("an idle client adds {kib:.2} KiB (at most {CLIENT_KIB})"));
 
     if faults == 0 {
         Ok(())

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
@@ -202,13 +203,14 @@ fn spawn(
     source: Source,
     serving: impl Future<Output = Result<(), ConnectionError>> + Send + 'static,
 ) {
-    tokio::spawn(async move {
-        let _open = telemetry::ConnectionGauge::open();
-        if let Err(error) = serving.await {
+    let open = telemetry::ConnectionGauge::open();
+    // An async block would keep room for the future twice: where it was captured, and where it is polled.
+    tokio::spawn(serving.map(move |result| {
+        if let Err(error) = result {
             tracing::debug!(%source, %error, state = ?guard.connection.state(), "connection ends");
         }
-        drop(guard);
-    });
+        drop((open, guard));
+    }));
 }
 
 /// Mode of the file, less the umask: its owner and its group may connect.

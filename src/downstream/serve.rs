@@ -117,13 +117,16 @@ fn reject(socket: &impl Peek, protocol: WireProtocol, services: &Services) -> Re
     Err("the client speaks neither HTTP/1 nor HTTP/2".into())
 }
 
-async fn serve_http2<IO: Transport>(socket: IO, services: Services) -> Result<(), ConnectionError> {
+// Neither this nor `drive` is an `async fn`: its future would keep room for the arguments beside what it makes of them.
+fn serve_http2<IO: Transport>(
+    socket: IO,
+    services: Services,
+) -> impl Future<Output = Result<(), ConnectionError>> + Send {
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let budget = services.server.scheduler.budget();
-    let mut serve =
-        Serve::new(socket, http2, move |request| services.clone().answer(request.map(Either::Left)));
+    let serve = Serve::new(socket, http2, move |request| services.clone().answer(request.map(Either::Left)));
     let mut held = 0;
-    drive(&connection, budget, &mut serve, Serve::shut_down, |serve| {
+    drive(connection, budget, serve, Serve::shut_down, move |connection, serve| {
         let holds = serve.held();
         if std::mem::replace(&mut held, holds) != holds {
             connection.set_used(Usage::Http2, holds);
@@ -135,10 +138,12 @@ async fn serve_http2<IO: Transport>(socket: IO, services: Services) -> Result<()
         }
         false
     })
-    .await
 }
 
-async fn serve_http1<IO: Transport>(socket: IO, services: Services) -> Result<(), ConnectionError> {
+fn serve_http1<IO: Transport>(
+    socket: IO,
+    services: Services,
+) -> impl Future<Output = Result<(), ConnectionError>> + Send {
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
     let budget = services.server.scheduler.budget();
     let mut builder = http1::Builder::new();
@@ -148,8 +153,8 @@ async fn serve_http1<IO: Transport>(socket: IO, services: Services) -> Result<()
     let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
     let answer = move |request: Request<_>| services.clone().answer(request.map(Either::Right));
     let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
-    let mut serve = builder.serve_connection(TokioIo::new(socket), service);
-    drive(&connection, budget, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
+    let serve = builder.serve_connection(TokioIo::new(socket), service);
+    drive(connection, budget, serve, |serve| Pin::new(serve).graceful_shutdown(), |_, _| false)
 }
 
 /// Counts refused streams, and idle connections.
@@ -165,24 +170,24 @@ fn note_limits(refused_streams: u64, idle: bool) {
 
 /// Polls the future that serves a connection within its CPU budget, and closes it with the connection. After
 /// each poll `look` inspects it and returns whether to poll again.
-async fn drive<S, E>(
-    connection: &Connection,
+fn drive<S, E>(
+    connection: Arc<Connection>,
     mut budget: CpuBudget,
-    serve: &mut S,
+    mut serve: S,
     close: impl Fn(&mut S),
-    mut look: impl FnMut(&mut S) -> bool,
-) -> Result<(), ConnectionError>
+    mut look: impl FnMut(&Connection, &mut S) -> bool,
+) -> impl Future<Output = Result<(), ConnectionError>>
 where
     S: Future<Output = Result<(), E>> + Unpin,
     E: Into<ConnectionError>,
 {
     let mut closing = false;
-    std::future::poll_fn(|cx| {
+    std::future::poll_fn(move |cx| {
         connection.register(cx.waker());
         match connection.state() {
             ConnectionState::Closing if !closing => {
                 closing = true;
-                close(serve);
+                close(&mut serve);
             }
             ConnectionState::Aborted => {
                 return Poll::Ready(Err("the connection was aborted because it did not close".into()));
@@ -195,16 +200,15 @@ where
             if place.is_some() {
                 connection.begin_first_answer();
             }
-            let mut polled = Pin::new(&mut *serve).poll(cx);
-            while look(serve) && polled.is_pending() {
-                polled = Pin::new(&mut *serve).poll(cx);
+            let mut polled = Pin::new(&mut serve).poll(cx);
+            while look(&connection, &mut serve) && polled.is_pending() {
+                polled = Pin::new(&mut serve).poll(cx);
             }
             connection.first_answer().end_turn();
             polled
         });
         polled.map_err(Into::into)
     })
-    .await
 }
 
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Bench;
 use crate::origin::Origin;
+use crate::process::Cores;
 use crate::shape::{Kind, Load};
 use crate::subject::RESOURCE_BYTES;
 use crate::target::{Driver, Relay};
@@ -16,16 +17,16 @@ const POOL: usize = 2048;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Memory that a fleet adds to a relay that knows all names already, in KiB.
-fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
+pub(crate) fn growth(cores: Cores, load: &Load) -> io::Result<f64> {
     let origin = Origin::start();
     for kind in &load.kinds {
         origin.fill(*kind, load.resources, RESOURCE_BYTES);
     }
-    let relay = Relay::start(bench.cores, origin.address, load)?;
-    let _knows = Driver::start(bench.cores, relay.address, &knowing(load))?;
+    let relay = Relay::start(cores, origin.address, load)?;
+    let _knows = Driver::start(cores, relay.address, &knowing(load))?;
     std::thread::sleep(QUIET);
     let before = relay.process.rss_mib()?;
-    let _fleet = Driver::start(bench.cores, relay.address, load)?;
+    let _fleet = Driver::start(cores, relay.address, load)?;
     std::thread::sleep(QUIET);
     Ok((relay.process.rss_mib()? - before) * 1024.0)
 }
@@ -43,12 +44,12 @@ fn knowing(load: &Load) -> Load {
 }
 
 /// One connection, one aggregated stream, four types.
-pub(super) fn four_types(clients: usize, names: usize, stride: usize) -> Load {
+pub(crate) fn four_types(clients: usize, names: usize, stride: usize) -> Load {
     Load { kinds: Kind::ALL.to_vec(), stride, ..Load::named(clients, names, POOL) }
 }
 
 pub(super) fn idle(bench: &Bench, name: &str, load: &Load, goal: Goal) -> io::Result<()> {
-    let kib = growth(bench, load)? / load.clients as f64;
+    let kib = growth(bench.cores, load)? / load.clients as f64;
     println!("{name}: {} clients, one connection and one stream each, 50 names of 4 types", load.clients);
     goal.at_most("KiB per client", kib);
     Ok(())
@@ -57,7 +58,8 @@ pub(super) fn idle(bench: &Bench, name: &str, load: &Load, goal: Goal) -> io::Re
 pub(super) fn subscription(bench: &Bench, name: &str) -> io::Result<()> {
     const CLIENTS: usize = 1000;
     let (few, many) = (50, 450);
-    let more = growth(bench, &four_types(CLIENTS, many, 37))? - growth(bench, &four_types(CLIENTS, few, 37))?;
+    let more = growth(bench.cores, &four_types(CLIENTS, many, 37))?
+        - growth(bench.cores, &four_types(CLIENTS, few, 37))?;
     let bytes = more * 1024.0 / (CLIENTS * (many - few)) as f64;
     println!("{name}: {CLIENTS} clients with {many} names each against {few}, all sets different");
     Goal::new(48.0, 16.0).at_most("bytes per name more", bytes);
@@ -71,7 +73,7 @@ pub(super) fn fleet(
     streams_per_connection: usize,
 ) -> io::Result<()> {
     let load = Load { streams_per_connection, ..Load::delta(clients, 100) };
-    let kib = growth(bench, &load)?;
+    let kib = growth(bench.cores, &load)?;
     println!("{name}: delta wildcard, 100 resources, {:.2} KiB per stream", kib / clients as f64);
     Goal::new(3.0, 1.5).at_most("GiB in all", kib / f64::from(1 << 20));
     Ok(())

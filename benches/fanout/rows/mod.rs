@@ -3,7 +3,7 @@
 mod churn;
 mod groups;
 mod join;
-mod memory;
+pub(crate) mod memory;
 mod operators;
 mod polls;
 mod sets;
@@ -61,9 +61,9 @@ pub(crate) fn list() {
 fn rows() -> Vec<(&'static str, Run)> {
     let updates =
         |load: Load, goals: Goals| -> Run { Box::new(move |bench, name| update(bench, name, &load, goals)) };
-    let idle = |stride| -> Run {
+    let idle = |stride, goal| -> Run {
         let load = memory::four_types(2000, 50, stride);
-        Box::new(move |bench, name| memory::idle(bench, name, &load, Goal::new(26.0, 20.0)))
+        Box::new(move |bench, name| memory::idle(bench, name, &load, goal))
     };
     let none = Goals::default();
     let linear = |must, stretch| Goals { linear: Some(Goal::new(must, stretch)), ..none };
@@ -131,8 +131,8 @@ fn rows() -> Vec<(&'static str, Run)> {
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),
         ("100000 streams leave at once", Box::new(join::leave)),
-        ("memory of an idle client, shared names", idle(0)),
-        ("memory of an idle client, own names", idle(37)),
+        ("memory of an idle client, shared names", idle(0, Goal::new(6.0, 5.0))),
+        ("memory of an idle client, own names", idle(37, Goal::new(9.0, 8.0))),
         ("memory of a subscription", Box::new(memory::subscription)),
         ("memory of 19000 connections", Box::new(|bench, name| memory::fleet(bench, name, 19_000, 1))),
         ("memory of 100000 streams", Box::new(|bench, name| memory::fleet(bench, name, 100_000, 100))),

@@ -36,7 +36,7 @@ pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
 
 pub(super) fn idle(bench: &Bench, name: &str) -> io::Result<()> {
     let certificates = Certificates::make()?;
-    memory::idle(bench, name, &over(&certificates, four_types(2000, 50, 37)), Goal::new(34.0, 28.0))
+    memory::idle(bench, name, &over(&certificates, four_types(2000, 50, 37)), Goal::new(20.0, 17.0))
 }
 
 /// Clients that hold everything, and find a relay that has just begun and holds nothing.

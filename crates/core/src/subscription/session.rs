@@ -276,6 +276,8 @@ impl Session {
 
     pub(super) fn insert(&mut self, state: StreamType) {
         let at = self.types.partition_point(|other| other.kind <= state.kind);
+        // Most streams have one type, or a few.
+        self.types.reserve_exact(1);
         self.types.insert(at, state);
         self.unflushed =
             self.unflushed.map(|unflushed| if unflushed >= at { unflushed + 1 } else { unflushed });

@@ -319,6 +319,10 @@ impl<X: StreamHandler> Connection<X> {
         if end_stream {
             handler.end();
         }
+        // Most connections have one stream.
+        if self.streams.is_empty() {
+            self.streams.reserve_exact(1);
+        }
         self.streams.push(Stream {
             id,
             send_window: SendWindow::new(self.peer.window),
