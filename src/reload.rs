@@ -7,18 +7,14 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 
 use crate::config::{self, Changes, Config, ConfigError, UnknownKeys};
-use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
+use crate::file_watch::{FileFollower, fingerprint_at};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
-
-/// Interval of reads without an event.
-const POLL: Duration = Duration::from_secs(10);
 
 /// One `FILE:LINE: ...` per line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,12 +117,9 @@ impl WatchedConfig {
         }
         let events = Arc::new(Notify::new());
         let (wake, path) = (Arc::clone(&events), self.path.clone());
-        let look = move |watcher: &mut FileWatcher| {
-            watcher.renew(|| paths(&path));
-            wake.notify_one();
-        };
-        let names = ("configuration", "the configuration");
-        let _follower = FileFollower::start(names, (Debounce::DEFAULT, POLL), look)
+        let follower =
+            FileFollower::start("configuration", move || fingerprint_at(&path), move |_| wake.notify_one());
+        let _follower = follower
             .inspect_err(|error| {
                 tracing::warn!(%error, "cannot watch the configuration file; it is read again on SIGHUP only");
             })
@@ -188,12 +181,6 @@ impl WatchedConfig {
             }
         })
     }
-}
-
-fn paths(file: &Path) -> WatchedPaths {
-    let mut paths = WatchedPaths::default();
-    paths.add(file);
-    paths
 }
 
 fn warn_of(ignored: Option<&ConfigError>) {

@@ -6,32 +6,29 @@
 //! - A file is read again only when its fingerprint changes.
 //!
 //! A thread of its own reads and parses, so that a slow disk or large file never blocks the runtime. The channel
-//! keeps only the newest state: a slow reader misses steps, never the outcome. Events only trigger a look at the directory. A
-//! lost event, or none at all (network filesystems), costs time until the next poll, never correctness.
+//! keeps only the newest state: a slow reader misses steps, never the outcome.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
 use super::file_decoder::decode;
 use super::{DirectoryError, FileFailure, Scan, key};
 use crate::descriptors::text_formats::Format;
-use crate::file_watch::{Debounce, FileFollower, FileWatcher, Fingerprint, WatchedPaths, fingerprint};
+use crate::file_watch::{FileFollower, Fingerprint, fingerprint};
 use crate::resource::Resource;
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Age below which a fingerprint proves nothing: the file may change again within one tick of the
-/// filesystem's clock.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Resource files by name. Each has a fingerprint, or a fault.
+type Listed = BTreeMap<OsString, (Format, Result<Fingerprint, String>)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -44,7 +41,7 @@ pub(super) struct Files {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FileState {
-    /// Fingerprint at the last reading, if reliable.
+    /// Fingerprint before the last reading.
     fingerprint: Option<Fingerprint>,
     resources: Vec<Arc<Resource>>,
     /// Whether `resources` come from some content of the file.
@@ -55,9 +52,9 @@ struct FileState {
 
 impl Files {
     /// Updates the state from the directory. Returns whether a [`Scan`] changes.
-    fn refresh(&mut self, directory: &Path) -> bool {
-        let names = match list(directory) {
-            Ok(names) => names,
+    fn refresh(&mut self, directory: &Path, listing: &Result<Listed, String>) -> bool {
+        let listed = match listing {
+            Ok(listed) => listed,
             Err(error) => {
                 // No file is known to be gone, so all resources stay.
                 let failure = FileFailure {
@@ -67,23 +64,16 @@ impl Files {
                 return self.directory_failure.replace(failure.clone()) != Some(failure);
             }
         };
-        let mut changed = self.directory_failure.take().is_some();
+        let before = self.files.len();
+        self.files.retain(|name, _| listed.contains_key(name));
+        let mut changed = self.directory_failure.take().is_some() || self.files.len() < before;
         self.is_listed = true;
-        let mut before = std::mem::take(&mut self.files);
-        for name in names {
-            let Some(format) = Format::of(Path::new(&name)) else { continue };
-            let known = before.remove(&name);
-            let is_new = known.is_none();
-            let mut state = known.unwrap_or_default();
-            match state.refresh(&directory.join(&name), format) {
-                Some(differs) => {
-                    changed |= differs || is_new;
-                    self.files.insert(name, state);
-                }
-                None => changed |= !is_new,
-            }
+        for (name, (format, seen)) in listed {
+            changed |= !self.files.contains_key(name);
+            let state = self.files.entry(name.clone()).or_default();
+            changed |= state.refresh(&directory.join(name), *format, seen);
         }
-        changed | !before.is_empty()
+        changed
     }
 
     /// Merges all files. The file that sorts first has precedence.
@@ -127,37 +117,22 @@ impl Files {
 }
 
 impl FileState {
-    /// Returns whether the visible state changed; `None` without such a file.
-    fn refresh(&mut self, path: &Path, format: Format) -> Option<bool> {
+    /// Returns whether the visible state changed.
+    fn refresh(&mut self, path: &Path, format: Format, seen: &Result<Fingerprint, String>) -> bool {
         let failure = self.failure().map(str::to_owned);
-        let metadata = match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return None,
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                // It is gone since the listing, or a dangling link, whose target may come back.
-                fs::symlink_metadata(path).ok()?;
-                self.read_failure = Some("a link to nothing".to_owned());
-                return Some(self.failure() != failure.as_deref());
-            }
-            Err(error) => {
-                self.read_failure = Some(format!("cannot read it: {error}"));
-                return Some(self.failure() != failure.as_deref());
-            }
-        };
-        if self.read_failure.is_none() && self.fingerprint == Some(fingerprint(&metadata)) {
-            return Some(false);
-        }
         let mut resources_changed = false;
-        match read(path, &metadata) {
-            Ok((bytes, metadata)) => {
-                self.read_failure = None;
-                self.fingerprint = fingerprint_if_settled(&metadata);
-                resources_changed = self.parse(format, &bytes);
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => return None,
-            Err(error) => self.read_failure = Some(format!("cannot read it: {error}")),
+        match seen {
+            Err(error) => self.read_failure = Some(error.clone()),
+            Ok(seen) if self.read_failure.is_none() && self.fingerprint == Some(*seen) => return false,
+            Ok(seen) => match read(path) {
+                Ok(bytes) => {
+                    (self.read_failure, self.fingerprint) = (None, Some(*seen));
+                    resources_changed = self.parse(format, &bytes);
+                }
+                Err(error) => self.read_failure = Some(format!("cannot read it: {error}")),
+            },
         }
-        Some(resources_changed || self.failure() != failure.as_deref())
+        resources_changed || self.failure() != failure.as_deref()
     }
 
     fn parse(&mut self, format: Format, bytes: &[u8]) -> bool {
@@ -202,37 +177,31 @@ impl FileState {
     }
 }
 
-fn fingerprint_if_settled(metadata: &Metadata) -> Option<Fingerprint> {
-    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(metadata.ctime().try_into().ok()?);
-    let age = SystemTime::now().duration_since(changed).ok()?;
-    (age > SETTLED).then(|| fingerprint(metadata))
-}
-
-/// Whether this name may be a resource file.
-fn is_resource_file(name: &OsStr) -> bool {
-    !is_hidden(name) && Format::of(Path::new(name)).is_some()
-}
-
-/// Kubernetes keeps its volumes' versions in hidden directories.
-fn is_hidden(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(b".")
-}
-
-/// Names of all visible entries.
-fn list(directory: &Path) -> io::Result<Vec<OsString>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        if !is_hidden(&name) {
-            names.push(name);
-        }
+/// Lists the resource files. Kubernetes keeps the versions of its volumes in hidden directories.
+fn list(directory: &Path) -> Result<Listed, String> {
+    let mut listed = Listed::new();
+    for entry in fs::read_dir(directory).map_err(|error| error.to_string())? {
+        let name = entry.map_err(|error| error.to_string())?.file_name();
+        let path = directory.join(&name);
+        let Some(format) = Format::of(&path).filter(|_| !name.as_bytes().starts_with(b".")) else { continue };
+        let seen = match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => continue,
+            Ok(metadata) => Ok(fingerprint(&metadata)),
+            // It is gone since the listing, or a dangling link, whose target may come back.
+            Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(&path) {
+                Ok(_) => Err("a link to nothing".to_owned()),
+                Err(_) => continue,
+            },
+            Err(error) => Err(format!("cannot read it: {error}")),
+        };
+        listed.insert(name, (format, seen));
     }
-    Ok(names)
+    Ok(listed)
 }
 
-/// Content of a regular file, and its metadata from before the reading.
-fn read(path: &Path, metadata: &Metadata) -> io::Result<(Vec<u8>, Metadata)> {
-    check_readable(metadata)?;
+/// Content of a regular file.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    check_readable(&fs::metadata(path)?)?;
     // A fifo in the file's place would block without this.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
@@ -242,7 +211,7 @@ fn read(path: &Path, metadata: &Metadata) -> io::Result<(Vec<u8>, Metadata)> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(too_large());
     }
-    Ok((bytes, metadata))
+    Ok(bytes)
 }
 
 fn check_readable(metadata: &Metadata) -> io::Result<()> {
@@ -255,9 +224,6 @@ fn check_readable(metadata: &Metadata) -> io::Result<()> {
 fn too_large() -> io::Error {
     io::Error::other(format!("larger than {} MiB: split it", MAX_FILE_BYTES >> 20))
 }
-
-/// Interval of looks without an event.
-const POLL: Duration = Duration::from_secs(10);
 
 /// Watched directory. Dropping it ends the watch.
 #[derive(Debug)]
@@ -273,22 +239,17 @@ impl Directory {
     ///
     /// [`DirectoryError`] if the directory does not exist or cannot be watched.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DirectoryError> {
-        Self::open_with(path.as_ref(), POLL)
-    }
-
-    pub(super) fn open_with(path: &Path, poll: Duration) -> Result<Self, DirectoryError> {
+        let path = path.as_ref();
         let directory = existing(path)?;
         let (publish, scans) = watch::channel(None);
-        let mut files = Files::default();
-        let look = move |watcher: &mut FileWatcher| {
-            watcher.renew(|| paths(&directory));
-            let changed = files.refresh(&directory);
+        let (mut files, listed) = (Files::default(), directory.clone());
+        let read = move |listing: &Result<Listed, String>| {
+            let changed = files.refresh(&directory, listing);
             if changed || publish.borrow().is_none() {
                 publish.send_replace(Some(Arc::new(files.merge())));
             }
         };
-        let names = ("directory", "the resource directory");
-        let follower = FileFollower::start(names, (Debounce::DEFAULT, poll), look)
+        let follower = FileFollower::start("directory", move || list(&listed), read)
             .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
         Ok(Self { scans, _follower: follower })
     }
@@ -318,7 +279,7 @@ impl Directory {
 /// [`DirectoryError`] if the directory does not exist or cannot be listed.
 pub fn scan(path: &Path) -> Result<Scan, DirectoryError> {
     let (directory, mut files) = (existing(path)?, Files::default());
-    files.refresh(&directory);
+    files.refresh(&directory, &list(&directory));
     Ok(files.merge())
 }
 
@@ -333,10 +294,4 @@ fn existing(path: &Path) -> Result<PathBuf, DirectoryError> {
     let directory = std::path::absolute(path).map_err(unreadable)?;
     std::fs::read_dir(&directory).map_err(unreadable)?;
     Ok(directory)
-}
-
-fn paths(directory: &Path) -> WatchedPaths {
-    let mut paths = WatchedPaths::default();
-    paths.add_entries(directory, is_resource_file);
-    paths
 }

@@ -2,22 +2,17 @@
 //!
 //! Owns the watch on the files, and the swap to new contents. Knows nothing of the values' purpose. A set of
 //! files makes one value or none: an unusable set leaves the old value in force. Logs only changes.
-//!
-//! Events only trigger a look. A lost one (network filesystems) costs a poll's time, never correctness.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::files::{Fact, Files, LoadError, Loaded};
-use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
+use crate::file_watch::{FileFollower, fingerprint_at};
 use crate::telemetry;
-
-/// Interval of reads without an event.
-const POLL: Duration = Duration::from_secs(60);
 
 /// Value that follows its files while a handle to it exists. Clones are further handles.
 #[derive(Debug)]
@@ -113,21 +108,18 @@ impl Reloader {
         };
         let mut sets = self.0.sets.lock();
         sets.all.push(set);
-        match &sets.follower {
-            // There are more files to watch.
-            Some(follower) => follower.wake(),
-            None => {
-                let shared = Arc::downgrade(&self.0);
-                let look = move |watcher: &mut FileWatcher| {
-                    let Some(shared) = shared.upgrade() else { return };
-                    watcher.renew(|| shared.watched_paths());
-                    shared.look();
-                };
-                let started =
-                    FileFollower::start(("certificates", "certificates"), (Debounce::DEFAULT, POLL), look);
-                let fault = |error| LoadError::NoThread { of: of.to_owned(), error };
-                sets.follower = Some(started.map_err(fault)?);
-            }
+        if sets.follower.is_none() {
+            let (looked, read) = (Arc::downgrade(&self.0), Arc::downgrade(&self.0));
+            let look = move || {
+                let sets = looked.upgrade()?;
+                let sets = sets.sets.lock();
+                let paths = sets.all.iter().flat_map(|set| &set.paths);
+                Some(paths.map(|path| fingerprint_at(path)).collect::<Vec<_>>())
+            };
+            let read = move |_: &_| _ = read.upgrade().map(|shared| shared.look());
+            let started = FileFollower::start("certificates", look, read);
+            let fault = |error| LoadError::NoThread { of: of.to_owned(), error };
+            sets.follower = Some(started.map_err(fault)?);
         }
         drop(sets);
         Ok(Reloaded(handle))
@@ -146,14 +138,6 @@ impl Shared {
         sets.all.iter_mut().for_each(FileSet::look);
         let failing = |set: &FileSet| Some(Failing { of: set.of.clone(), error: set.failing.clone()? });
         sets.all.iter().filter_map(failing).collect()
-    }
-
-    fn watched_paths(&self) -> WatchedPaths {
-        let mut watched_paths = WatchedPaths::default();
-        for path in self.sets.lock().all.iter().flat_map(|set| &set.paths) {
-            watched_paths.add(path);
-        }
-        watched_paths
     }
 }
 

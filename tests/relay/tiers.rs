@@ -89,7 +89,7 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
         "routes.yaml",
         "\"@type\": type.googleapis.com/envoy.config.route.v3.RouteConfiguration\nname: r\n",
     );
-    first.wait_for("its resources", || first.metric("deltafan_resources") >= 2.0);
+    first.wait_for("both, and two clusters", || first.metric("deltafan_resources") == 4.0);
     let shows_clients = "groups: {rules: [{name: all, match: {node.id: \".*\"}, node: client}]}\n";
     for (protocol, groups) in [
         ("protocol: delta", ""),

@@ -13,8 +13,6 @@ use super::super::{Directory, DirectoryError, Scan};
 use super::{CLUSTER, WRAPPER, binary_response, cluster, response};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Never comes within a test: what such a test sees, it sees by events.
-const NO_POLL: Duration = Duration::from_secs(3600);
 
 struct Fixture {
     root: TempDir,
@@ -34,16 +32,9 @@ impl Fixture {
         write(&self.watched.join(file), names);
     }
 
-    fn open(&mut self, poll: Duration) {
-        self.directory = Some(Directory::open_with(&self.watched, poll).unwrap());
-    }
-
     /// Waits until a state comes that has exactly these clusters, and failures of exactly these files.
     async fn until(&mut self, names: &[&str], failed: &[&str]) -> Arc<Scan> {
-        if self.directory.is_none() {
-            self.open(NO_POLL);
-        }
-        let directory = self.directory.as_mut().unwrap();
+        let directory = self.directory.get_or_insert_with(|| Directory::open(&self.watched).unwrap());
         let mut last = None;
         let found = timeout(DEADLINE, async {
             loop {
@@ -258,15 +249,13 @@ async fn a_link_to_the_directory_may_be_moved() {
 }
 
 #[tokio::test]
-async fn polling_sees_changes_without_events() {
+async fn a_file_behind_a_link_is_followed() {
     let mut fixture = Fixture::new();
     let outside = fixture.root.path().join("outside");
     fs::create_dir(&outside).unwrap();
     write(&outside.join("a.json"), &["a"]);
     symlink(outside.join("a.json"), fixture.watched.join("a.json")).unwrap();
-    fixture.open(Duration::from_millis(20));
     fixture.until(&["a"], &[]).await;
-    // The file behind the link is in a directory that nobody watches.
     write(&outside.join("a.json"), &["b"]);
     fixture.until(&["b"], &[]).await;
 }
@@ -295,7 +284,6 @@ async fn giving_up_on_next_loses_nothing() {
 async fn touching_a_file_is_no_news() {
     let mut fixture = Fixture::new();
     fixture.write("a.json", &["a"]);
-    fixture.open(Duration::from_millis(5));
     fixture.until(&["a"], &[]).await;
     // First equal bytes, then an equal meaning, then something new: the first state to come is already the last.
     let replace = |file: &str, content: String| {
