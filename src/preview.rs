@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout, Source};
+use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout};
 use crate::descriptors::text_formats::node_json;
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
@@ -44,10 +44,6 @@ pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
 
 /// Control planes that are listeners of this relay, as far as their URIs show it.
 fn own_servers(config: &Config) -> impl Iterator<Item = String> {
-    let servers = match &config.upstream.source {
-        Source::Servers(servers) => Some(servers.iter()),
-        Source::Directory(_) => None,
-    };
     let is_own = |address: SocketAddr| {
         config.downstream.listeners.iter().any(|listener| match listener.address {
             ListenAddress::Tcp(own) => {
@@ -56,8 +52,8 @@ fn own_servers(config: &Config) -> impl Iterator<Item = String> {
             ListenAddress::Unix(_) => false,
         })
     };
-    let own =
-        servers.into_iter().flatten().filter(move |server| server.uri.local_address().is_some_and(is_own));
+    let servers = config.upstream.servers.iter();
+    let own = servers.filter(move |server| server.uri.local_address().is_some_and(is_own));
     own.map(|server| {
         format!("upstream.servers: {} is a listener of this relay, which would ask itself", server.uri)
     })
@@ -79,7 +75,7 @@ fn rollout_warnings(rollout: &Rollout) -> impl Iterator<Item = String> + use<> {
 ///
 /// Directory that cannot be read.
 pub fn directory_faults(config: &Config) -> anyhow::Result<Vec<String>> {
-    let Source::Directory(path) = &config.upstream.source else { return Ok(Vec::new()) };
+    let Some(path) = &config.upstream.directory else { return Ok(Vec::new()) };
     let failures = directory::scan(path)?.failures.into_iter();
     Ok(failures.map(|of| printable(&format!("{}: {}", path.join(&of.file).display(), of.message))).collect())
 }
@@ -87,7 +83,7 @@ pub fn directory_faults(config: &Config) -> anyhow::Result<Vec<String>> {
 /// Empty for a directory, which has no control plane.
 fn groups(config: &Config, node: &Node, encoded: &[u8]) -> anyhow::Result<String> {
     let rules = relay::group_rules(config);
-    if rules.is_trivial() && matches!(config.upstream.source, Source::Directory(_)) {
+    if rules.is_trivial() && config.upstream.directory.is_some() {
         return Ok(String::new());
     }
     let own = if rules.is_trivial() {

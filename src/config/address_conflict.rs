@@ -3,51 +3,39 @@
 
 use std::net::SocketAddr;
 
-use super::DEFAULT_ADMIN_ADDRESS;
-use super::downstream::{DEFAULT_ADDRESS, ListenAddress};
+use super::Config;
+use super::downstream::ListenAddress;
 use super::errors::quoted;
-use super::mapping::{Mapping, check_unique};
-use super::notation::{Single as _, Text, Written};
+use super::place::{Place, check_unique};
 
-/// Reports taken addresses. Skips one that is wrong by itself.
-pub(super) fn check(root: &Mapping<'_>) {
-    let (admin, downstream) = (root.section("admin"), root.section("downstream"));
-    let listeners = downstream.sections("listeners").unwrap_or_default();
-    check_unique(&listeners, "address", "is listed", |listener| {
-        address(listener, DEFAULT_ADDRESS).filter(has_port)
-    });
-    let Some(operators) = address(&admin, DEFAULT_ADMIN_ADDRESS) else { return };
-    // `None` is the default listener.
-    let all = listeners.iter().map(Some).chain((!downstream.has("listeners")).then_some(None));
-    for listener in all {
-        let clients = listener.map_or(Some(DEFAULT_ADDRESS), |listener| address(listener, DEFAULT_ADDRESS));
-        let Some(ListenAddress::Tcp(clients)) = clients else { continue };
+/// Reports taken addresses.
+pub(super) fn check(config: &Config, root: &Place<'_>) {
+    let (operators, admin) = (config.admin.address, root.at("admin").at("address"));
+    let places = root.at("downstream").at("listeners").items().into_iter().flatten();
+    // Without a list there is the default listener, which stands nowhere.
+    let places = places.map(|listener| Some(listener.at("address"))).chain([None]);
+    let addresses = config.downstream.listeners.iter().map(|listener| &listener.address);
+    let listeners: Vec<_> = places.zip(addresses).collect();
+    let placed = listeners.iter().filter_map(|(place, address)| Some((place.clone()?, *address)));
+    check_unique(placed.filter(|(_, address)| has_port(address)), "is listed");
+    for (place, address) in &listeners {
+        let ListenAddress::Tcp(clients) = **address else { continue };
         if !meet(operators, clients) {
             continue;
         }
         let [ours, theirs] = [operators, clients].map(|address| quoted(&address.to_string()));
         // Reported at the key in the file: the other may be a default.
-        if let Some(listener) = listener.filter(|_| !admin.has("address")) {
-            let problem =
-                format!("{theirs} meets `admin.address`, which is {ours} by default; use another port");
-            listener.wrong_here("address", &problem);
+        if let Some(place) = place.as_ref().filter(|_| !admin.is_there()) {
+            place.wrong(&format!(
+                "{theirs} meets `admin.address`, which is {ours} by default; use another port"
+            ));
         } else {
-            let place = match listener {
-                Some(listener) => format!("the listener on line {}", listener.line_of("address")),
+            let of = match place {
+                Some(place) => format!("the listener on line {}", place.line()),
                 None => "the default listener".to_owned(),
             };
-            let problem = format!("{ours} meets {place}, which is {theirs}; use another port");
-            admin.wrong_here("address", &problem);
+            admin.wrong(&format!("{ours} meets {of}, which is {theirs}; use another port"));
         }
-    }
-}
-
-/// Address in a section, or this default; `None` if it is wrong.
-fn address<T: Written>(of: &Mapping<'_>, default: T) -> Option<T> {
-    if of.has("address") {
-        of.again("address", Text::parse)
-    } else {
-        of.misfit().is_none().then_some(default)
     }
 }
 

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
-use serde_json::Value as Json;
+use serde_json::json;
 
 use super::errors::quoted;
-use super::mapping::{Mapping, Word};
-use super::notation::{Choice, Each, List, Notation, OneOf, Optional, Single, Text, Written};
-use super::schema::{Entries, Printed, Shape};
+use super::notation::{Choice, List, Nested, Notation, OneOf, Optional, Text, Written};
+use super::place::Place;
+use super::schema::Printed;
 use super::section::section;
 use super::values::TypeName;
 use super::{Config, Listener};
@@ -28,7 +28,7 @@ section! {
         #[key(OneOf, default = DefaultAccess::Allow)]
         pub default: DefaultAccess,
         /// Only the first rule whose `peers` match applies. It does not restrict what it does not mention.
-        #[key(Each, default = Vec::new())]
+        #[key(List<Nested>, default = Vec::new())]
         pub rules: Vec<AuthorizationRule>,
     }
 }
@@ -78,64 +78,42 @@ section! {
     }
 }
 
-fn check_rule(_: &AuthorizationRule, mapping: &Mapping<'_>) {
-    if !mapping.has("peers") || mapping.is_empty("peers") {
+fn check_rule(rule: &AuthorizationRule, place: &Place<'_>) {
+    if rule.peers.is_empty() {
         let problem = "names nobody; list who the rule is about, as in [\"spiffe://mesh/ns/prod/**\"]";
-        mapping.wrong_here("peers", problem);
+        place.at("peers").wrong(problem);
     }
 }
 
 /// Reports rules about certificates where no client shows one: they match nobody.
-pub(super) fn check(root: &Mapping<'_>, config: &Config) {
+pub(super) fn check(config: &Config, root: &Place<'_>) {
     if config.downstream.listeners.iter().any(Listener::proves_clients) {
         return;
     }
-    let rules = root.section("authorization").sections("rules").unwrap_or_default();
-    for (mapping, rule) in rules.iter().zip(&config.authorization.rules) {
+    let places = root.at("authorization").at("rules").items().into_iter().flatten();
+    for (place, rule) in places.zip(&config.authorization.rules) {
         if let Some(peer) = rule.peers.iter().find(|peer| peer.is_proven()) {
-            let problem = format!(
+            place.at("peers").wrong(&format!(
                 "{} matches no client, because no listener learns a certificate; set `tls.client_ca_file` in `downstream.listeners`",
                 quoted(&peer.text())
-            );
-            mapping.wrong_here("peers", &problem);
+            ));
         }
     }
 }
 
-/// Lists of values by key. Numbers and flags count as written in a node's metadata.
+/// Lists of values by key. Numbers and flags count as they are written.
 #[derive(Debug)]
 struct AllowedValues;
 
 impl Notation<BTreeMap<String, BTreeSet<String>>> for AllowedValues {
-    const SHAPE: Shape = Shape::Value;
-
-    fn read(rule: &Mapping<'_>, name: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
-        let wrong = |key: &str, problem: &str| rule.wrong_here(name, &format!("{}: {problem}", quoted(key)));
-        let mut allowed = BTreeMap::new();
-        for (key, list) in rule.free(name)? {
-            let Some(items) = list.as_array().filter(|items| !items.is_empty()) else {
-                wrong(&key, "write a list of the values that are allowed, as in [prod, canary]");
-                continue;
-            };
-            let text = |value: &Json| match value {
-                Json::String(text) => Some(text.clone()),
-                Json::Bool(_) | Json::Number(_) => Some(value.to_string()),
-                _ => None,
-            };
-            match items.iter().map(text).collect::<Option<BTreeSet<String>>>() {
-                Some(values) => drop(allowed.insert(key, values)),
-                None => wrong(&key, "a value is a text, a number, true or false"),
-            }
-        }
-        Some(allowed)
+    fn read(place: &Place<'_>) -> Option<BTreeMap<String, BTreeSet<String>>> {
+        place.is_mapping("a mapping");
+        let values = |(key, place): (&str, Place<'_>)| Some((key.to_owned(), List::<Text>::read(&place)?));
+        Some(place.children().filter_map(values).collect())
     }
 
-    fn print(value: &BTreeMap<String, BTreeSet<String>>, name: &'static str, into: &mut Entries) {
-        if !value.is_empty() {
-            let values = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect();
-            let map = value.iter().map(|(key, allowed)| (key.clone(), values(allowed))).collect();
-            into.push((name, Printed::Value(Json::Object(map))));
-        }
+    fn print(value: &BTreeMap<String, BTreeSet<String>>) -> Option<Printed> {
+        (!value.is_empty()).then(|| Printed::Value(json!(value)))
     }
 }
 
@@ -201,13 +179,13 @@ impl Written for Pattern {
 #[derive(Debug)]
 struct NamePattern;
 
-impl Single<Pattern> for NamePattern {
-    fn parse(word: Word<'_>) -> Result<Pattern, String> {
-        Pattern::of_names(word.text).map_err(|error| unusable(word.text, &error))
+impl Notation<Pattern> for NamePattern {
+    fn read(place: &Place<'_>) -> Option<Pattern> {
+        place.parsed(|word| Pattern::of_names(word.text).map_err(|error| unusable(word.text, &error)))
     }
 
-    fn json(value: &Pattern) -> Json {
-        value.text().into()
+    fn print(value: &Pattern) -> Option<Printed> {
+        Text::print(value)
     }
 }
 

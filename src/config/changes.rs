@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 
 use super::Config;
-use super::mapping::{is_within, join};
-use super::schema::{self, Effect, Entries, Key, Printed, Section as _, entry};
+use super::notation::{Nested, Notation as _};
+use super::place::{is_within, join};
+use super::schema::{self, Effect, Key, Printed, Section as _, entry};
 
 /// Keys that differ, sorted, each once. Paths are those of the reference, with `[]` for any entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,41 +30,27 @@ impl Changes {
 
 pub fn diff(old: &Config, new: &Config) -> Changes {
     let mut differing = BTreeSet::new();
-    let [old, new] = [old, new].map(|config| {
-        let mut entries = Entries::new();
-        config.print(&mut entries);
-        entries
-    });
-    compare("", &old, &new, &mut differing);
+    let [old, new] = [old, new].map(Nested::print);
+    compare("", old.as_ref(), new.as_ref(), &mut differing);
     let keys = schema::all(Config::KEYS);
     let (restart, live) = differing.into_iter().partition(|path| effect(&keys, path) == Effect::Restart);
     Changes { live, restart }
 }
 
-fn compare(section: &str, old: &Entries, new: &Entries, differing: &mut BTreeSet<String>) {
-    let names: BTreeSet<&str> = old.iter().chain(new).map(|(name, _)| *name).collect();
-    for name in names {
-        let path = join(section, name);
-        match (entry(old, name), entry(new, name)) {
-            (old, new) if old == new => {}
-            (Some(Printed::Section(old)), Some(Printed::Section(new))) => {
-                compare(&path, old, new, differing);
+fn compare(path: &str, old: Option<&Printed>, new: Option<&Printed>, differing: &mut BTreeSet<String>) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (Some(Printed::Section(old)), Some(Printed::Section(new))) => {
+            for name in old.iter().chain(new).map(|(name, _)| *name).collect::<BTreeSet<_>>() {
+                compare(&join(path, name), entry(old, name), entry(new, name), differing);
             }
-            (Some(Printed::Sections(old)), Some(Printed::Sections(new))) => {
-                compare_lists(&path, old, new, differing);
-            }
-            _ => _ = differing.insert(path),
         }
-    }
-}
-
-fn compare_lists(path: &str, old: &[Entries], new: &[Entries], differing: &mut BTreeSet<String>) {
-    if old.len() != new.len() {
-        differing.insert(path.to_owned());
-        return;
-    }
-    for (old, new) in old.iter().zip(new) {
-        compare(&format!("{path}[]"), old, new, differing);
+        (Some(Printed::List(old)), Some(Printed::List(new))) if old.len() == new.len() => {
+            for (old, new) in old.iter().zip(new) {
+                compare(&format!("{path}[]"), Some(old), Some(new), differing);
+            }
+        }
+        _ => _ = differing.insert(path.to_owned()),
     }
 }
 

@@ -1,28 +1,27 @@
 //! Keys of the file that are not declared.
 
 use super::errors::{near, quoted};
-use super::mapping::{Mapping, join};
+use super::place::Place;
 use super::schema::{self, Key};
 
 /// Reports the keys of a section that are not among these.
-pub(super) fn unknown_keys(section: &Mapping<'_>, keys: &'static [Key]) {
+pub(super) fn unknown_keys(section: &Place<'_>, keys: &'static [Key]) {
     let known = names(keys);
-    for (name, line) in section.keys().filter(|(name, _)| !known.contains(name)) {
+    for (name, key) in section.children().filter(|(name, _)| !known.contains(name)) {
         let nearest = nearest(section, &known, name);
-        let path = join(section.path(), name);
         // A name near a known one is a slip.
-        let may_be_ignored = nearest.is_none() && is_key_like(name) && !is_security(&path);
+        let may_be_ignored = nearest.is_none() && is_key_like(name) && !is_security(key.path());
         let advice = match nearest {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("known are {}", known.join(", ")),
         };
         let message = format!("unknown key {} {}; {advice}", quoted(name), place(section.path()));
-        section.report().unknown_key(line, may_be_ignored, &message);
+        section.report().unknown_key(key.line(), may_be_ignored, &message);
     }
 }
 
 /// Likely intended key: a near name in this section, else this name elsewhere.
-fn nearest(section: &Mapping<'_>, known: &[&str], name: &str) -> Option<String> {
+fn nearest(section: &Place<'_>, known: &[&str], name: &str) -> Option<String> {
     if let Some(known) = near(known.iter().copied(), name) {
         return Some(known.to_owned());
     }

@@ -6,18 +6,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::mapping::Mapping;
 use super::notation::{
-    Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text,
-    Time, Written,
+    Beside, Count, DAY, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text, Time,
+    Written,
 };
+use super::place::Place;
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
 use super::tls::ListenerTls;
 use super::values::TypeName;
 use crate::resource::Kind;
 
-pub(super) const DEFAULT_ADDRESS: ListenAddress =
+const DEFAULT_ADDRESS: ListenAddress =
     ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010));
 const MIB: usize = 1 << 20;
 
@@ -80,13 +80,13 @@ section! {
     pub struct Downstream {
         /// Where clients connect, over gRPC or REST-JSON. At least one, no duplicates.
         #[key(
-            Each, default = vec![Listener { address: DEFAULT_ADDRESS, tls: None }], effect = Restart,
+            List<Nested>, default = vec![Listener { address: DEFAULT_ADDRESS, tls: None }], effect = Restart,
             note = "as none is added, removed or moved while the relay runs"
         )]
         pub listeners: Vec<Listener>,
         /// If a control plane does not mark the end of its answer, a set is settled once nothing new has come for this
         /// long. A state-of-the-world client that holds nothing yet waits as long for unknown names, then gets the
-        /// known ones. Must not exceed `settle_max`.
+        /// known ones.
         #[key(
             Time<0, HOUR>, default = Duration::from_millis(200), effect = AtOnce,
             note = "for sets that have not settled yet"
@@ -224,12 +224,10 @@ impl Listener {
     }
 }
 
-fn check(downstream: &Downstream, mapping: &Mapping<'_>) {
-    let Downstream { settle, settle_max, .. } = downstream;
-    if mapping.is_empty("listeners") {
-        mapping.wrong_here("listeners", "is empty; list at least one");
+fn check(downstream: &Downstream, place: &Place<'_>) {
+    if downstream.listeners.is_empty() {
+        place.at("listeners").wrong("is empty; list at least one");
     }
-    mapping.check_order(("settle", *settle), ("settle_max", *settle_max));
 }
 
 fn default_no_legacy_wildcard() -> BTreeSet<String> {

@@ -5,9 +5,10 @@
 
 use std::path::Path;
 
+use super::Config;
 use super::errors::quoted;
-use super::mapping::{Mapping, check_unique};
-use super::notation::{Filled, GroupPattern, Optional, Single as _, Text, Written};
+use super::notation::{Filled, GroupPattern, Optional, Text, Written};
+use super::place::{Place, check_unique};
 use super::section::section;
 use super::values::no_field;
 use crate::node_field::NodeField;
@@ -38,9 +39,10 @@ section! {
 }
 
 /// Reports keys with several rules.
-pub(super) fn check(root: &Mapping<'_>) {
-    let rules = root.sections("dynamic_parameters").unwrap_or_default();
-    check_unique(&rules, "key", "has a rule", |rule| rule.again("key", Filled::parse));
+pub(super) fn check(config: &Config, root: &Place<'_>) {
+    let places = root.at("dynamic_parameters").items().into_iter().flatten();
+    let rules = places.zip(&config.dynamic_parameters);
+    check_unique(rules.map(|(place, rule)| (place.at("key"), &rule.key)), "has a rule");
 }
 
 impl Written for NodeField {

@@ -92,8 +92,8 @@ impl Report {
         self.problems.borrow_mut().push(Problem::new(Some(line), message));
     }
 
-    pub(super) fn wrong(&self, line: usize, path: &str, problem: &str) {
-        self.at(line, &format!("`{path}`: {problem}"));
+    pub(super) fn count(&self) -> usize {
+        self.problems.borrow().len()
     }
 
     /// Returns the ignored keys, if there are any.

@@ -8,13 +8,12 @@ use std::path::Path;
 use serde_json::{Map, Value as Json};
 
 use super::errors::quoted;
-use super::mapping::{Mapping, check_unique};
 use super::node::Locality;
 use super::notation::{
-    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Text, Written, entries,
-    expression, whole,
+    Anything, Choice, Count, Filled, List, Nested, Notation, OneOf, Optional, Text, Written, expression,
 };
-use super::schema::{Entries, Key, Printed, Section, Shape};
+use super::place::{Place, check_unique};
+use super::schema::{Entries, Key, Printed, Section};
 use super::section::section;
 use super::values::no_field;
 use crate::node_field::NodeField;
@@ -38,7 +37,7 @@ section! {
         #[key(Count<1, 100_000>, default = 1024)]
         pub max: usize,
         /// The first rule that matches decides. `deltafan check --config FILE --node FILE` shows the group of a node, and why.
-        #[key(Each, default = Vec::new())]
+        #[key(List<Nested>, default = Vec::new())]
         pub rules: Vec<GroupRule>,
     }
 }
@@ -120,13 +119,15 @@ impl PartialEq for GroupRule {
 impl Section for GroupRule {
     const KEYS: &'static [Key] = WrittenRule::KEYS;
 
-    fn read(mapping: &Mapping<'_>) -> Option<Self> {
-        let written = WrittenRule::read(mapping)?;
+    fn read(place: &Place<'_>) -> Option<Self> {
+        let written = WrittenRule::read(place)?;
         let WrittenRule { name, conditions, key, node } = written.clone();
         match Rule::new(RuleSpec { name: &name.0, conditions, key: key.as_deref(), node }) {
             Ok(rule) => Some(Self { written, rule }),
             Err(faults) => {
-                faults.iter().for_each(|fault| mapping.wrong_at(&fault.path, &fault.problem));
+                for fault in faults {
+                    fault.path.iter().fold(place.clone(), |place, key| place.at(key)).wrong(&fault.problem);
+                }
                 None
             }
         }
@@ -137,14 +138,15 @@ impl Section for GroupRule {
     }
 }
 
-fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
-    let rules = mapping.sections("rules").unwrap_or_default();
-    check_unique(&rules, "name", "is the name of the rule", |rule| {
-        rule.again("name", |word| RuleName::parse(word.text, word.base).map(|name| name.0))
-    });
+fn check_rules(groups: &Groups, place: &Place<'_>) {
+    let rules = place.at("rules").items().into_iter().flatten().zip(&groups.rules);
+    check_unique(
+        rules.map(|(place, rule)| (place.at("name"), &rule.written.name.0)),
+        "is the name of the rule",
+    );
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct RuleName(String);
 
 impl Written for RuleName {
@@ -171,37 +173,31 @@ impl Written for RuleName {
 pub(super) struct Conditions;
 
 impl Notation<Vec<Condition>> for Conditions {
-    const SHAPE: Shape = Shape::Value;
-
-    fn read(rule: &Mapping<'_>, name: &str) -> Option<Vec<Condition>> {
-        let section = rule.section(name);
-        if !rule.has(name) || !section.is_mapping("a mapping") {
+    fn read(place: &Place<'_>) -> Option<Vec<Condition>> {
+        if !place.is_there() || !place.is_mapping("a mapping") {
             return None;
         }
-        if section.keys().next().is_none() {
-            rule.wrong_here(
-                name,
+        if place.children().next().is_none() {
+            place.wrong(
                 "is empty, so that it takes every client; write node.id: \".*\" for all with a `node.id`",
             );
             return None;
         }
-        let mut conditions = Vec::new();
-        let mut is_right = true;
-        for (key, _) in section.keys() {
-            let field = match_key(key).map_err(|problem| section.wrong_here(key, &problem)).ok();
-            let pattern = section.parsed(key, |word| Ok((word.text.to_owned(), expression(word.text)?)));
-            match (field, pattern) {
-                (Some(field), Some((text, whole))) => conditions.push(Condition::new(field, &text, whole)),
-                _ => is_right = false,
-            }
-        }
+        let condition = |(key, place): (&str, Place<'_>)| {
+            let field = match_key(key).map_err(|problem| place.wrong(&problem)).ok();
+            let pattern = place.parsed(|word| Ok((word.text.to_owned(), expression(word.text)?)));
+            field.zip(pattern).map(|(field, (text, whole))| Condition::new(field, &text, whole))
+        };
+        // Reads all of them: all problems are reported.
+        let conditions: Vec<Option<Condition>> = place.children().map(condition).collect();
+        let mut conditions: Vec<Condition> = conditions.into_iter().collect::<Option<_>>()?;
         conditions.sort_by_key(|condition| condition.key.to_string());
-        is_right.then_some(conditions)
+        Some(conditions)
     }
 
-    fn print(value: &Vec<Condition>, name: &'static str, into: &mut Entries) {
+    fn print(value: &Vec<Condition>) -> Option<Printed> {
         let entry = |condition: &Condition| (condition.key.to_string(), condition.pattern().into());
-        into.push((name, Printed::Value(Json::Object(value.iter().map(entry).collect()))));
+        Some(Printed::Value(Json::Object(value.iter().map(entry).collect())))
     }
 }
 
@@ -215,24 +211,22 @@ fn match_key(text: &str) -> Result<MatchKey, String> {
 struct NodeOfGroup;
 
 impl Notation<Option<Map<String, Json>>> for NodeOfGroup {
-    const SHAPE: Shape = Shape::Value;
-
-    fn read(rule: &Mapping<'_>, name: &str) -> Option<Option<Map<String, Json>>> {
-        let section = rule.section(name);
-        if rule.again(name, |word| Ok(word.text == CLIENT)) == Some(true) {
+    fn read(place: &Place<'_>) -> Option<Option<Map<String, Json>>> {
+        if place.word().is_some_and(|word| word.text == CLIENT) {
             return Some(None);
         }
-        if !rule.has(name) || !section.is_mapping("`client` or a mapping") {
+        if !place.is_there() || !place.is_mapping("`client` or a mapping") {
             return None;
         }
-        match serde_json::to_value(Printed::Section(entries(&whole::<MadeNode>(&section)?))) {
+        let node: MadeNode = Nested::read(place)?;
+        match serde_json::to_value(Nested::print(&node)) {
             Ok(Json::Object(fields)) => Some(Some(fields)),
             _ => None,
         }
     }
 
-    fn print(value: &Option<Map<String, Json>>, name: &'static str, into: &mut Entries) {
+    fn print(value: &Option<Map<String, Json>>) -> Option<Printed> {
         let node = value.as_ref().map_or_else(|| CLIENT.into(), |fields| Json::Object(fields.clone()));
-        into.push((name, Printed::Value(node)));
+        Some(Printed::Value(node))
     }
 }

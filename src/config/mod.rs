@@ -4,7 +4,7 @@
 //! file, and printing of the effective configuration. Uses types of the core. Knows nothing of caches,
 //! streams or sockets, and does not act on what it reads. No value needs a second check.
 //!
-//! Steps: `yaml` makes nodes with line numbers. Sections read their keys from a `mapping`, each in its
+//! Steps: `yaml` makes nodes with line numbers. Sections read their keys at their `place`, each in its
 //! `notation`, and `check` finds other keys. One run reports all problems. `changes` compares two
 //! configurations.
 //!
@@ -18,9 +18,9 @@ mod downstream;
 mod dynamic_parameters;
 mod errors;
 mod groups;
-mod mapping;
 mod node;
 mod notation;
+mod place;
 mod rollout;
 mod schema;
 mod section;
@@ -39,9 +39,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use errors::Report;
-use mapping::Mapping;
-use notation::{Beside, Count, Each, Flag, HOUR, List, Nested, Optional, Size, TIB, TICK, Text, Time};
-use schema::{Entries, Printed, Section};
+use notation::{
+    Beside, Count, Flag, HOUR, List, Nested, Notation as _, Optional, Size, TIB, TICK, Text, Time,
+};
+use place::Place;
+use schema::Section;
 use section::section;
 use system_limits::budget;
 
@@ -54,16 +56,17 @@ pub use groups::{GroupRule, Groups};
 pub use node::{Locality, Node};
 pub use rollout::{HoldReport, Percent, Rollout};
 pub use system_limits::{ConnectionLimits, Memory};
-pub use tls::ListenerTls;
-pub use upstream::{Backoff, Failover, Server, ServerUri, Source, Upstream, UpstreamKeepalive};
+pub use tls::{ListenerTls, ServerTls};
+pub use upstream::{Backoff, Failover, Server, ServerUri, Upstream, UpstreamKeepalive};
 
 const DEFAULT_ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000);
 
 section! {
-    /// The whole configuration. Only [`Upstream::source`] has no default.
+    /// The whole configuration. Only the source of `upstream` has no default.
     ///
     /// Its [`Display`](fmt::Display) is the effective configuration as YAML: every key with its value. Reading that again
     /// gives an equal value.
+    #[check(check)]
     pub struct Config {
         /// Node of the relay, as the control plane sees it.
         #[key(Nested, effect = Restart)]
@@ -88,7 +91,7 @@ section! {
         /// Dynamic parameters for clients that send none: one rule for each key. `deltafan check --config FILE --node
         /// FILE` shows the parameters of a node.
         #[key(
-            Each, default = Vec::new(), effect = Rights,
+            List<Nested>, default = Vec::new(), effect = Rights,
             note = "all of them: what a client is given follows from its node"
         )]
         pub dynamic_parameters: Vec<DynamicParameter>,
@@ -209,15 +212,8 @@ impl Config {
         let origin = &origin.display().to_string();
         let known = schema::all(Self::KEYS).into_iter().map(|(path, _)| path);
         let report = Report::new(unknown_keys, known.collect());
-        let config = yaml::read(text, &report).and_then(|root| {
-            let root = Mapping::root(&root, &report, base);
-            let config = notation::whole::<Self>(&root);
-            dynamic_parameters::check(&root);
-            address_conflict::check(&root);
-            check_snapshot(&root);
-            config.iter().for_each(|config| authorization::check(&root, config));
-            config
-        });
+        let config =
+            yaml::read(text, &report).and_then(|root| Nested::read(&Place::root(&root, &report, base)));
         let ignored = report.finish(origin)?;
         config.map(|config| (config, ignored)).ok_or_else(|| {
             debug_assert!(false, "a reader gave up without a word");
@@ -237,9 +233,7 @@ impl Config {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut entries = Entries::new();
-        self.print(&mut entries);
-        serde_saphyr::to_fmt_writer(f, &Printed::Section(entries)).map_err(|_| fmt::Error)
+        serde_saphyr::to_fmt_writer(f, &Nested::print(self)).map_err(|_| fmt::Error)
     }
 }
 
@@ -259,14 +253,13 @@ section! {
     }
 }
 
-/// A directory is read again at each start.
-fn check_snapshot(root: &Mapping<'_>) {
-    let upstream = root.section("upstream");
-    let snapshot = root.section("snapshot");
-    if upstream.has("directory") && snapshot.has("path") {
-        snapshot.wrong_here(
-            "path",
-            "is of no use with `upstream.directory`, which is read at each start; leave it out",
-        );
+/// Compares values of different sections.
+fn check(config: &Config, root: &Place<'_>) {
+    dynamic_parameters::check(config, root);
+    address_conflict::check(config, root);
+    authorization::check(config, root);
+    if config.upstream.directory.is_some() && config.snapshot.path.is_some() {
+        let problem = "is of no use with `upstream.directory`, which is read at each start; leave it out";
+        root.at("snapshot").at("path").wrong(problem);
     }
 }

@@ -1,7 +1,7 @@
 //! Notations: how the value of a key is written in a file, judged and printed.
 //!
 //! Owns the shared ones; a section may have its own. A notation is a type without values, named in a key's
-//! declaration: `Count<1, 100>`, `Optional<Text>`, `Nested`.
+//! declaration: `Count<1, 100>`, `Optional<Text>`, `List<Nested>`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use super::check;
 use super::errors::quoted;
-use super::mapping::{Mapping, Word};
+use super::place::Place;
 use super::schema::{Entries, Printed, Section, Shape};
 use crate::resource::{MAX_AUTOMATON, Pattern, whole_match};
 use crate::units::{self, format_duration, format_size};
@@ -27,49 +27,25 @@ pub(super) const MESSAGE: u64 = 2 << 30;
 pub(super) const TIB: u64 = 1 << 40;
 
 pub(super) trait Notation<T> {
-    const SHAPE: Shape;
-
-    /// `None` if absent, or if wrong and reported.
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<T>;
-
-    fn print(value: &T, name: &'static str, into: &mut Entries);
-}
-
-pub(super) trait Single<T> {
     const SHAPE: Shape = Shape::Value;
 
-    /// An error ends a message, after the key's name.
-    fn parse(word: Word<'_>) -> Result<T, String>;
+    /// `None` if absent, or if wrong and reported.
+    fn read(place: &Place<'_>) -> Option<T>;
 
-    fn json(value: &T) -> Json;
+    /// `None` if nothing is to be written.
+    fn print(value: &T) -> Option<Printed>;
+
+    fn read_key(section: &Place<'_>, name: &str) -> Option<T> {
+        Self::read(&section.at(name))
+    }
+
+    fn print_key(value: &T, name: &'static str, into: &mut Entries) {
+        into.extend(Self::print(value).map(|printed| (name, printed)));
+    }
 }
 
-/// Makes single values usable as keys. A blanket implementation would exclude sections and lists.
-macro_rules! single {
-    ($([$($parameters:tt)*] $notation:ty => $type:ty;)+) => {$(
-        impl<$($parameters)*> Notation<$type> for $notation {
-            const SHAPE: Shape = <Self as Single<$type>>::SHAPE;
-
-            fn read(mapping: &Mapping<'_>, name: &str) -> Option<$type> {
-                mapping.parsed(name, <Self as Single<$type>>::parse)
-            }
-
-            fn print(value: &$type, name: &'static str, into: &mut Entries) {
-                into.push((name, Printed::Value(<Self as Single<$type>>::json(value))));
-            }
-        }
-    )+};
-}
-
-single! {
-    [T: Written] Text => T;
-    [] Filled => String;
-    [] GroupPattern => Pattern;
-    [T: Choice] OneOf => T;
-    [] Flag => bool;
-    [const MIN: u64, const MAX: u64] Time<MIN, MAX> => Duration;
-    [T: Number, const MIN: u64, const MAX: u64] Size<MIN, MAX> => T;
-    [T: Number, const MIN: u64, const MAX: u64] Count<MIN, MAX> => T;
+fn printed(value: impl Into<Json>) -> Option<Printed> {
+    Some(Printed::Value(value.into()))
 }
 
 /// A type whose values have one text each.
@@ -93,26 +69,27 @@ impl Written for String {
 #[derive(Debug)]
 pub(super) struct Text;
 
-impl<T: Written> Single<T> for Text {
-    fn parse(word: Word<'_>) -> Result<T, String> {
-        T::parse(word.text, word.base)
+impl<T: Written> Notation<T> for Text {
+    fn read(place: &Place<'_>) -> Option<T> {
+        place.parsed(|word| T::parse(word.text, word.base))
     }
 
-    fn json(value: &T) -> Json {
-        value.text().into()
+    fn print(value: &T) -> Option<Printed> {
+        printed(value.text())
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Filled;
 
-impl Single<String> for Filled {
-    fn parse(word: Word<'_>) -> Result<String, String> {
-        if word.text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(word.text.to_owned()) }
+impl Notation<String> for Filled {
+    fn read(place: &Place<'_>) -> Option<String> {
+        let filled = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        place.parsed(|word| filled(word.text).ok_or_else(|| "must not be empty".to_owned()))
     }
 
-    fn json(value: &String) -> Json {
-        value.as_str().into()
+    fn print(value: &String) -> Option<Printed> {
+        printed(value.as_str())
     }
 }
 
@@ -120,20 +97,22 @@ impl Single<String> for Filled {
 #[derive(Debug)]
 pub(super) struct GroupPattern;
 
-impl Single<Pattern> for GroupPattern {
-    fn parse(word: Word<'_>) -> Result<Pattern, String> {
-        let whole = expression(word.text)?;
-        if whole.captures_len() < 2 {
-            let text = quoted(word.text);
-            return Err(format!(
-                "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
-            ));
-        }
-        Ok(Pattern::new(word.text, whole))
+impl Notation<Pattern> for GroupPattern {
+    fn read(place: &Place<'_>) -> Option<Pattern> {
+        place.parsed(|word| {
+            let whole = expression(word.text)?;
+            if whole.captures_len() < 2 {
+                let text = quoted(word.text);
+                return Err(format!(
+                    "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
+                ));
+            }
+            Ok(Pattern::new(word.text, whole))
+        })
     }
 
-    fn json(value: &Pattern) -> Json {
-        value.text().into()
+    fn print(value: &Pattern) -> Option<Printed> {
+        printed(value.text())
     }
 }
 
@@ -149,20 +128,22 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 #[derive(Debug)]
 pub(super) struct OneOf;
 
-impl<T: Choice> Single<T> for OneOf {
-    fn parse(word: Word<'_>) -> Result<T, String> {
-        let found = T::WORDS.iter().find(|(text, _)| *text == word.text).map(|(_, value)| *value);
-        found.ok_or_else(|| match T::WORDS {
-            [(one, _), (other, _)] => format!("{} is neither `{one}` nor `{other}`", quoted(word.text)),
-            words => {
-                let words: Vec<String> = words.iter().map(|(text, _)| format!("`{text}`")).collect();
-                format!("{} is none of {}", quoted(word.text), words.join(", "))
-            }
+impl<T: Choice> Notation<T> for OneOf {
+    fn read(place: &Place<'_>) -> Option<T> {
+        place.parsed(|word| {
+            let found = T::WORDS.iter().find(|(text, _)| *text == word.text).map(|(_, value)| *value);
+            found.ok_or_else(|| match T::WORDS {
+                [(one, _), (other, _)] => format!("{} is neither `{one}` nor `{other}`", quoted(word.text)),
+                words => {
+                    let words: Vec<String> = words.iter().map(|(text, _)| format!("`{text}`")).collect();
+                    format!("{} is none of {}", quoted(word.text), words.join(", "))
+                }
+            })
         })
     }
 
-    fn json(value: &T) -> Json {
-        T::WORDS.iter().find(|(_, known)| known == value).map(|(text, _)| *text).into()
+    fn print(value: &T) -> Option<Printed> {
+        T::WORDS.iter().find(|(_, known)| known == value).and_then(|(text, _)| printed(*text))
     }
 }
 
@@ -170,18 +151,18 @@ impl<T: Choice> Single<T> for OneOf {
 #[derive(Debug)]
 pub(super) struct Flag;
 
-impl Single<bool> for Flag {
-    fn parse(word: Word<'_>) -> Result<bool, String> {
-        match (word.text, word.plain) {
+impl Notation<bool> for Flag {
+    fn read(place: &Place<'_>) -> Option<bool> {
+        place.parsed(|word| match (word.text, word.plain) {
             ("true", true) => Ok(true),
             ("false", true) => Ok(false),
             ("true" | "false", false) => Err(format!("{} is in quotes; write it without", quoted(word.text))),
             _ => Err(format!("{} is neither true nor false", quoted(word.text))),
-        }
+        })
     }
 
-    fn json(value: &bool) -> Json {
-        (*value).into()
+    fn print(value: &bool) -> Option<Printed> {
+        printed(*value)
     }
 }
 
@@ -189,46 +170,46 @@ impl Single<bool> for Flag {
 #[derive(Debug)]
 pub(super) struct Time<const MIN: u64, const MAX: u64>;
 
-impl<const MIN: u64, const MAX: u64> Single<Duration> for Time<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> Notation<Duration> for Time<MIN, MAX> {
     const SHAPE: Shape = Shape::Duration(MIN, MAX);
 
-    fn parse(word: Word<'_>) -> Result<Duration, String> {
-        let millis = units::millis(units::parse_duration(word.text)?);
-        in_range(word, Shape::Duration(MIN, MAX), millis).map(Duration::from_millis)
+    fn read(place: &Place<'_>) -> Option<Duration> {
+        let millis = |text: &str| units::parse_duration(text).map(units::millis);
+        number(place, Self::SHAPE, millis).map(Duration::from_millis)
     }
 
-    fn json(value: &Duration) -> Json {
-        format_duration(units::millis(*value)).into()
+    fn print(value: &Duration) -> Option<Printed> {
+        printed(format_duration(units::millis(*value)))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Size<const MIN: u64, const MAX: u64>;
 
-impl<T: Number, const MIN: u64, const MAX: u64> Single<T> for Size<MIN, MAX> {
+impl<T: Number, const MIN: u64, const MAX: u64> Notation<T> for Size<MIN, MAX> {
     const SHAPE: Shape = Shape::Size(MIN, MAX);
 
-    fn parse(word: Word<'_>) -> Result<T, String> {
-        fitting(word, in_range(word, Shape::Size(MIN, MAX), units::parse_size(word.text)?)?)
+    fn read(place: &Place<'_>) -> Option<T> {
+        number(place, <Self as Notation<T>>::SHAPE, units::parse_size)
     }
 
-    fn json(value: &T) -> Json {
-        format_size((*value).try_into().unwrap_or(u64::MAX)).into()
+    fn print(value: &T) -> Option<Printed> {
+        printed(format_size((*value).try_into().unwrap_or(u64::MAX)))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Count<const MIN: u64, const MAX: u64>;
 
-impl<T: Number, const MIN: u64, const MAX: u64> Single<T> for Count<MIN, MAX> {
+impl<T: Number, const MIN: u64, const MAX: u64> Notation<T> for Count<MIN, MAX> {
     const SHAPE: Shape = Shape::Count(MIN, MAX);
 
-    fn parse(word: Word<'_>) -> Result<T, String> {
-        fitting(word, in_range(word, Shape::Count(MIN, MAX), units::parse_count(word.text)?)?)
+    fn read(place: &Place<'_>) -> Option<T> {
+        number(place, <Self as Notation<T>>::SHAPE, units::parse_count)
     }
 
-    fn json(value: &T) -> Json {
-        (*value).try_into().unwrap_or(u64::MAX).into()
+    fn print(value: &T) -> Option<Printed> {
+        printed((*value).try_into().unwrap_or(u64::MAX))
     }
 }
 
@@ -236,17 +217,18 @@ pub(super) trait Number: Copy + TryFrom<u64> + TryInto<u64> {}
 
 impl<T: Copy + TryFrom<u64> + TryInto<u64>> Number for T {}
 
-fn in_range(word: Word<'_>, shape: Shape, value: u64) -> Result<u64, String> {
-    match shape.range() {
-        Some((min, max)) if !(min..=max).contains(&value) => {
-            Err(format!("{} is out of range; allowed is {}", quoted(word.text), shape.words()))
-        }
-        _ => Ok(value),
-    }
-}
-
-fn fitting<T: TryFrom<u64>>(word: Word<'_>, value: u64) -> Result<T, String> {
-    T::try_from(value).map_err(|_| format!("{} is too large for this machine", quoted(word.text)))
+/// A number in the range of a shape.
+fn number<T: TryFrom<u64>>(
+    place: &Place<'_>,
+    shape: Shape,
+    parse: fn(&str) -> Result<u64, String>,
+) -> Option<T> {
+    place.parsed(|word| {
+        let value = parse(word.text)?;
+        let in_range = shape.range().is_none_or(|(min, max)| (min..=max).contains(&value));
+        let fitting = T::try_from(value).ok().filter(|_| in_range);
+        fitting.ok_or_else(|| format!("{} is out of range; allowed is {}", quoted(word.text), shape.words()))
+    })
 }
 
 /// A key that may be absent, without a default.
@@ -256,14 +238,12 @@ pub(super) struct Optional<N>(N);
 impl<T, N: Notation<T>> Notation<Option<T>> for Optional<N> {
     const SHAPE: Shape = N::SHAPE;
 
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Option<T>> {
-        Some(mapping.has(name).then(|| N::read(mapping, name)).flatten())
+    fn read(place: &Place<'_>) -> Option<Option<T>> {
+        Some(place.is_there().then(|| N::read(place)).flatten())
     }
 
-    fn print(value: &Option<T>, name: &'static str, into: &mut Entries) {
-        if let Some(value) = value {
-            N::print(value, name, into);
-        }
+    fn print(value: &Option<T>) -> Option<Printed> {
+        value.as_ref().and_then(N::print)
     }
 }
 
@@ -274,17 +254,19 @@ pub(super) struct List<N>(N);
 impl<C, N> Notation<C> for List<N>
 where
     C: Clone + IntoIterator + FromIterator<C::Item>,
-    N: Single<C::Item>,
+    N: Notation<C::Item>,
 {
-    const SHAPE: Shape = Shape::Value;
+    const SHAPE: Shape = match N::SHAPE {
+        Shape::Section(keys) => Shape::Sections(keys),
+        _ => Shape::Value,
+    };
 
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<C> {
-        mapping.words(name, N::parse).map(C::from_iter)
+    fn read(place: &Place<'_>) -> Option<C> {
+        Some(place.items()?.iter().filter_map(N::read).collect())
     }
 
-    fn print(value: &C, name: &'static str, into: &mut Entries) {
-        let items = value.clone().into_iter().map(|item| N::json(&item));
-        into.push((name, Printed::Value(items.collect())));
+    fn print(value: &C) -> Option<Printed> {
+        Some(Printed::List(value.clone().into_iter().filter_map(|item| N::print(&item)).collect()))
     }
 }
 
@@ -292,14 +274,12 @@ where
 pub(super) struct Anything;
 
 impl Notation<Map<String, Json>> for Anything {
-    const SHAPE: Shape = Shape::Value;
-
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Map<String, Json>> {
-        mapping.free(name)
+    fn read(place: &Place<'_>) -> Option<Map<String, Json>> {
+        place.json()
     }
 
-    fn print(value: &Map<String, Json>, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Value(value.clone().into())));
+    fn print(value: &Map<String, Json>) -> Option<Printed> {
+        printed(value.clone())
     }
 }
 
@@ -310,12 +290,19 @@ pub(super) struct Nested;
 impl<T: Section> Notation<T> for Nested {
     const SHAPE: Shape = Shape::Section(T::KEYS);
 
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<T> {
-        whole(&mapping.section(name))
+    /// Reports another value in its place, and unknown keys.
+    fn read(place: &Place<'_>) -> Option<T> {
+        if !place.is_mapping("a mapping") {
+            return None;
+        }
+        check::unknown_keys(place, T::KEYS);
+        T::read(place)
     }
 
-    fn print(value: &T, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Section(entries(value))));
+    fn print(value: &T) -> Option<Printed> {
+        let mut entries = Entries::new();
+        value.print(&mut entries);
+        Some(Printed::Section(entries))
     }
 }
 
@@ -326,43 +313,19 @@ pub(super) struct Beside;
 impl<T: Section> Notation<T> for Beside {
     const SHAPE: Shape = Shape::Part(T::KEYS);
 
-    fn read(mapping: &Mapping<'_>, _: &str) -> Option<T> {
-        T::read(mapping)
+    fn read(section: &Place<'_>) -> Option<T> {
+        T::read(section)
     }
 
-    fn print(value: &T, _: &'static str, into: &mut Entries) {
+    fn print(_: &T) -> Option<Printed> {
+        None
+    }
+
+    fn read_key(section: &Place<'_>, _: &str) -> Option<T> {
+        Self::read(section)
+    }
+
+    fn print_key(value: &T, _: &'static str, into: &mut Entries) {
         value.print(into);
     }
-}
-
-/// A list of sections; skips reported ones.
-#[derive(Debug)]
-pub(super) struct Each;
-
-impl<T: Section> Notation<Vec<T>> for Each {
-    const SHAPE: Shape = Shape::Sections(T::KEYS);
-
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Vec<T>> {
-        mapping.check_list(name);
-        Some(mapping.sections(name)?.iter().filter_map(whole).collect())
-    }
-
-    fn print(value: &Vec<T>, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Sections(value.iter().map(entries).collect())));
-    }
-}
-
-/// Reads a section with its parts. Reports another value in its place, and unknown keys.
-pub(super) fn whole<T: Section>(mapping: &Mapping<'_>) -> Option<T> {
-    if !mapping.is_mapping("a mapping") {
-        return None;
-    }
-    check::unknown_keys(mapping, T::KEYS);
-    T::read(mapping)
-}
-
-pub(super) fn entries<T: Section>(section: &T) -> Entries {
-    let mut entries = Entries::new();
-    section.print(&mut entries);
-    entries
 }

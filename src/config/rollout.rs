@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::groups::Conditions;
-use super::mapping::Mapping;
 use super::notation::{Choice, List, Nested, OneOf, Optional, Text, Time, Written};
+use super::place::Place;
 use super::section::section;
 use super::values::TypeName;
 use crate::node_group::Condition;
@@ -77,13 +77,13 @@ impl Rollout {
     }
 }
 
-fn check(rollout: &Rollout, mapping: &Mapping<'_>) {
+fn check(rollout: &Rollout, place: &Place<'_>) {
     let steps = &rollout.steps;
     if steps.len() > MAX_STEPS {
-        mapping.wrong_here("steps", &format!("has more than {MAX_STEPS} steps"));
+        place.at("steps").wrong(&format!("has more than {MAX_STEPS} steps"));
     }
     if !steps.is_sorted_by(|one, next| one.hundredths < next.hundredths) {
-        mapping.wrong_here("steps", "has a share that is not larger than the one before");
+        place.at("steps").wrong("has a share that is not larger than the one before");
     }
 }
 

@@ -4,8 +4,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::mapping::Mapping;
-use super::mapping::join;
+use super::place::{Place, join};
 use crate::units::{format_duration, format_size};
 
 /// Fields for tests only serve pages, which tests write.
@@ -85,9 +84,9 @@ pub(super) enum Effect {
 pub(super) trait Section: Sized {
     const KEYS: &'static [Key];
 
-    /// `None` after a reported problem that leaves no usable value. [`whole`](super::notation::whole) checks
+    /// `None` after a reported problem that leaves no usable value. [`Nested`](super::notation::Nested) checks
     /// the keys first.
-    fn read(mapping: &Mapping<'_>) -> Option<Self>;
+    fn read(place: &Place<'_>) -> Option<Self>;
 
     fn print(&self, into: &mut Entries);
 }
@@ -118,9 +117,9 @@ fn collect(keys: &'static [Key], section: &str, all: &mut Vec<(String, &'static 
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Printed {
-    /// A single value, a list of such, or a mapping of anything.
+    /// A single value, or a mapping of anything.
     Value(Json),
-    Sections(Vec<Entries>),
+    List(Vec<Self>),
     Section(Entries),
 }
 
@@ -135,7 +134,7 @@ impl Serialize for Printed {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Value(value) => value.serialize(serializer),
-            Self::Sections(sections) => serializer.collect_seq(sections.iter().cloned().map(Self::Section)),
+            Self::List(items) => items.serialize(serializer),
             Self::Section(entries) => serializer.collect_map(entries.iter().map(|(key, value)| (key, value))),
         }
     }

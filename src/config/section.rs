@@ -24,7 +24,7 @@
 
 /// Declares a section: a struct with a key for each field.
 ///
-/// `#[check(function)]` names a function that compares values once all of them are read.
+/// `#[check(function)]` names a function that compares values once all of them are read, and none is wrong.
 macro_rules! section {
     (
         $(#[doc = $doc:literal])*
@@ -64,18 +64,21 @@ macro_rules! section {
                 note: $crate::config::section::optional!($($($note)?)?),
             }),+];
 
-            fn read(mapping: &$crate::config::mapping::Mapping<'_>) -> Option<Self> {
+            fn read(place: &$crate::config::place::Place<'_>) -> Option<Self> {
+                let problems = place.report().count();
                 $(let $key: Option<$type> = $crate::config::section::read_key!(
-                    mapping, $crate::config::section::key_name!($key $(, $name)?), $notation $(, default $default)? $(, required $required)?
+                    place, $crate::config::section::key_name!($key $(, $name)?), $notation $(, default $default)? $(, required $required)?
                 );)+
                 // Read all keys before a missing one returns: all problems are reported.
                 let section = Self { $($key: $key?),+ };
-                $($check(&section, mapping);)?
+                if place.report().count() == problems {
+                    $($check(&section, place);)?
+                }
                 Some(section)
             }
 
             fn print(&self, into: &mut $crate::config::schema::Entries) {
-                $(<$notation as $crate::config::notation::Notation<$type>>::print(
+                $(<$notation as $crate::config::notation::Notation<$type>>::print_key(
                     &self.$key, $crate::config::section::key_name!($key $(, $name)?), into,
                 );)+
             }
@@ -102,15 +105,15 @@ macro_rules! optional {
 }
 
 macro_rules! read_key {
-    ($mapping:ident, $name:expr, $notation:ty) => {
-        <$notation as $crate::config::notation::Notation<_>>::read($mapping, $name)
+    ($place:ident, $name:expr, $notation:ty) => {
+        <$notation as $crate::config::notation::Notation<_>>::read_key($place, $name)
     };
-    ($mapping:ident, $name:expr, $notation:ty, default $default:expr) => {
-        $crate::config::section::read_key!($mapping, $name, $notation).or_else(|| Some($default))
+    ($place:ident, $name:expr, $notation:ty, default $default:expr) => {
+        $crate::config::section::read_key!($place, $name, $notation).or_else(|| Some($default))
     };
-    ($mapping:ident, $name:expr, $notation:ty, required $what:literal) => {{
-        $mapping.require($name, $what);
-        $crate::config::section::read_key!($mapping, $name, $notation)
+    ($place:ident, $name:expr, $notation:ty, required $what:literal) => {{
+        $place.at($name).require($what);
+        $crate::config::section::read_key!($place, $name, $notation)
     }};
 }
 

@@ -8,8 +8,8 @@ use std::fs;
 use procfs::Current as _;
 use rustix::process::{Resource, getrlimit};
 
-use super::mapping::Mapping;
 use super::notation::{Count, Size, TIB};
+use super::place::Place;
 use super::section::section;
 use crate::units::format_size;
 
@@ -48,13 +48,13 @@ section! {
     }
 }
 
-fn check_watermarks(memory: &Memory, mapping: &Mapping<'_>) {
+fn check_watermarks(memory: &Memory, place: &Place<'_>) {
     let Memory { refuse_above, close_above } = *memory;
     if refuse_above > close_above && close_above > 0 {
-        let key = if mapping.has("refuse_above") { "refuse_above" } else { "close_above" };
+        let key = ["refuse_above", "close_above"].map(|key| place.at(key)).into_iter().find(Place::is_there);
         let [refuse, close] = [refuse_above, close_above].map(format_size);
         let problem = format!("`refuse_above`, `{refuse}`, is above `close_above`, which is `{close}`");
-        mapping.wrong_here(key, &problem);
+        key.unwrap_or_else(|| place.clone()).wrong(&problem);
     }
 }
 

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use deltafan_transport::tls::options::{CertificateFiles, ServerIdentity, TlsOptions};
 
-use super::mapping::Mapping;
 use super::notation::{Optional, Text, Written};
-use super::schema::{Entries, Key, Section};
+use super::place::Place;
 use super::section::section;
 
 section! {
@@ -31,54 +30,52 @@ section! {
     }
 }
 
-fn check_listener(_: &ListenerTls, mapping: &Mapping<'_>) {
-    if mapping.has("crl_file") && !mapping.has("client_ca_file") {
+fn check_listener(tls: &ListenerTls, place: &Place<'_>) {
+    if tls.crl_file.is_some() && tls.client_ca_file.is_none() {
         let problem = "is of no use without `client_ca_file`, which makes clients show certificates";
-        mapping.wrong_here("crl_file", problem);
+        place.at("crl_file").wrong(problem);
     }
 }
 
 section! {
-    /// The keys of [`TlsOptions`].
-    pub(super) struct TlsKeys {
+    /// TLS with a control plane.
+    #[derive(Eq)]
+    #[check(check_server)]
+    pub struct ServerTls {
         /// CA certificates that the control plane's certificate must chain to. Default: those of the system.
         #[key(Optional<Text>, example = "ca.pem")]
-        ca_file: Option<PathBuf>,
+        pub ca_file: Option<PathBuf>,
         /// Client certificate of the relay, sent on request, followed by its intermediates. Needs `key_file`.
         #[key(Optional<Text>, example = "relay.pem")]
-        cert_file: Option<PathBuf>,
+        pub cert_file: Option<PathBuf>,
         /// Private key of the certificate. Needs `cert_file`.
         #[key(Optional<Text>, example = "relay.key")]
-        key_file: Option<PathBuf>,
+        pub key_file: Option<PathBuf>,
         /// Revoked certificates: the revocation lists (CRLs) of their authorities.
         #[key(Optional<Text>, example = "revoked.pem")]
-        crl_file: Option<PathBuf>,
+        pub crl_file: Option<PathBuf>,
         /// Identity that a subject alternative name of the certificate must match: a DNS name, an IP address, or a
         /// SPIFFE ID (`spiffe://TRUST_DOMAIN/PATH`). Default: the host of the URI.
         #[key(Optional<Text>, example = "control-plane")]
-        server_name: Option<ServerIdentity>,
+        pub server_name: Option<ServerIdentity>,
     }
 }
 
-impl Section for TlsOptions {
-    const KEYS: &'static [Key] = TlsKeys::KEYS;
+fn check_server(tls: &ServerTls, place: &Place<'_>) {
+    let (one, other) = match (&tls.cert_file, &tls.key_file) {
+        (Some(_), None) => ("cert_file", "key_file"),
+        (None, Some(_)) => ("key_file", "cert_file"),
+        _ => return,
+    };
+    place.at(one).wrong(&format!("is of no use without `{other}`; write both or none"));
+}
 
-    fn read(mapping: &Mapping<'_>) -> Option<Self> {
-        for (one, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
-            if mapping.has(one) && !mapping.has(other) {
-                mapping.wrong_here(one, &format!("is of no use without `{other}`; write both or none"));
-            }
-        }
-        let TlsKeys { ca_file, cert_file, key_file, crl_file, server_name } = TlsKeys::read(mapping)?;
-        let own =
-            cert_file.zip(key_file).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
-        Some(Self { ca_file, own, crl_file, server_name })
-    }
-
-    fn print(&self, into: &mut Entries) {
-        let Self { ca_file, own, crl_file, server_name } = self.clone();
-        let (cert_file, key_file) = own.map(|own| (own.cert_file, own.key_file)).unzip();
-        TlsKeys { ca_file, cert_file, key_file, crl_file, server_name }.print(into);
+impl ServerTls {
+    pub fn options(self) -> TlsOptions {
+        let Self { ca_file, cert_file, key_file, crl_file, server_name } = self;
+        let own = cert_file.zip(key_file);
+        let own = own.map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
+        TlsOptions { ca_file, own, crl_file, server_name }
     }
 }
 

@@ -6,23 +6,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::errors::quoted;
-use super::mapping::Mapping;
 use super::notation::{
-    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size,
-    TICK, Text, Time, Written,
+    Choice, Count, DAY, Flag, HOUR, List, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size, TICK, Text,
+    Time, Written,
 };
-use super::schema::{Entries, Key, Section};
+use super::place::{Place, check_unique};
 use super::section::section;
+use super::tls::ServerTls;
 use deltafan_core::cache::Protocol;
 use deltafan_core::upstream::Locators;
-use deltafan_transport::tls::options::{ServerIdentity, TlsOptions};
+use deltafan_transport::tls::options::ServerIdentity;
 
 section! {
     /// The origin of the resources, and how the relay talks to it.
+    #[check(check)]
     pub struct Upstream {
-        /// Control planes or a directory; the one thing without a default.
-        #[key(Beside)]
-        pub source: Source,
+        /// Set either `servers` or `directory`. Control planes, in order of preference: the first one that answers is
+        /// used.
+        #[key(List<Nested>, default = Vec::new())]
+        pub servers: Vec<Server>,
+        /// Instead of `servers`: a directory of resource files, watched.
+        #[key(Optional<Text>, example = "./resources")]
+        pub directory: Option<PathBuf>,
         /// How long one attempt to connect may take.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5))]
         pub connect_timeout: Duration,
@@ -55,8 +60,7 @@ section! {
         /// for control planes that send every variant of a name and do not support locators.
         #[key(OneOf, default = Locators::Native)]
         pub locators: Locators,
-        /// Waits between attempts to connect grow from `initial` to `max`, with jitter. `initial` must not exceed
-        /// `max`.
+        /// Waits between attempts to connect grow from `initial` to `max`, with jitter.
         #[key(Nested)]
         pub backoff: Backoff,
         /// When the relay uses another one of `servers`. Has no effect with one server.
@@ -73,9 +77,8 @@ section! {
 }
 
 section! {
-    /// An exponential wait between attempts; `initial` is never above `max`.
+    /// An exponential wait between attempts.
     #[derive(Copy, Eq)]
-    #[check(check_backoff)]
     pub struct Backoff {
         /// The first wait is at most this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(500))]
@@ -84,10 +87,6 @@ section! {
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30))]
         pub max: Duration,
     }
-}
-
-fn check_backoff(backoff: &Backoff, mapping: &Mapping<'_>) {
-    mapping.check_order(("initial", backoff.initial), ("max", backoff.max));
 }
 
 section! {
@@ -123,67 +122,18 @@ section! {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// Control planes, in order of preference.
-    Servers(Vec<Server>),
-    /// A directory of resource files, watched. Absolute.
-    Directory(PathBuf),
-}
-
-section! {
-    /// The keys of a [`Source`], of which one stands in a file.
-    pub(super) struct SourceKeys {
-        /// Set either `servers` or `directory`. Control planes, in order of preference: the first one that answers is
-        /// used.
-        #[key(Optional<Each>)]
-        servers: Option<Vec<Server>>,
-        /// Instead of `servers`: a directory of resource files, watched.
-        #[key(Optional<Text>, example = "./resources")]
-        directory: Option<PathBuf>,
-    }
-}
-
-impl Section for Source {
-    const KEYS: &'static [Key] = SourceKeys::KEYS;
-
-    fn read(upstream: &Mapping<'_>) -> Option<Self> {
-        match (upstream.has("servers"), upstream.has("directory")) {
-            (true, true) => {
-                let line = upstream.line_of("servers").max(upstream.line_of("directory"));
-                upstream.wrong_itself(line, "has both `servers` and `directory`; one of them is allowed");
-                return None;
-            }
-            (false, false) => {
-                upstream.wrong_itself(upstream.line(), "has no source; write `servers` or `directory`");
-            }
-            _ => {}
-        }
-        if upstream.is_empty("servers") {
-            upstream.wrong_here("servers", "is empty; list one server");
-        }
-        let SourceKeys { servers, directory } = SourceKeys::read(upstream)?;
-        servers.iter().for_each(|servers| check_servers(servers, upstream));
-        servers.map(Self::Servers).or_else(|| directory.map(Self::Directory))
-    }
-
-    fn print(&self, into: &mut Entries) {
-        let (servers, directory) = match self.clone() {
-            Self::Servers(servers) => (Some(servers), None),
-            Self::Directory(directory) => (None, Some(directory)),
-        };
-        SourceKeys { servers, directory }.print(into);
-    }
-}
-
 /// A server listed twice would be tried twice, and follow itself.
-fn check_servers(servers: &[Server], upstream: &Mapping<'_>) {
-    for (at, server) in servers.iter().enumerate() {
-        if servers[..at].iter().any(|other| other.uri.to_string() == server.uri.to_string()) {
-            upstream
-                .wrong_here("servers", &format!("has `{}` twice; list each control plane once", server.uri));
+fn check(upstream: &Upstream, place: &Place<'_>) {
+    match (&*upstream.servers, &upstream.directory) {
+        ([], None) => place.wrong("has no source; write `servers` or `directory`"),
+        ([_, ..], Some(_)) => {
+            let line = place.at("servers").line().max(place.at("directory").line());
+            place.wrong_on(line, "has both `servers` and `directory`; one of them is allowed");
         }
+        _ => {}
     }
+    let servers = place.at("servers").items().into_iter().flatten().zip(&upstream.servers);
+    check_unique(servers.map(|(place, server)| (place.at("uri"), server.uri.to_string())), "is listed");
 }
 
 section! {
@@ -200,20 +150,20 @@ section! {
         pub protocol: Option<Protocol>,
         /// Only with `https://`. All files are PEM. Changed files are read again, and used by the next connection.
         #[key(Optional<Nested>)]
-        pub tls: Option<TlsOptions>,
+        pub tls: Option<ServerTls>,
     }
 }
 
-fn check_server(server: &Server, mapping: &Mapping<'_>) {
+fn check_server(server: &Server, place: &Place<'_>) {
     let Server { uri, protocol: _, tls } = server;
     if uri.is_tls() {
         let named = tls.as_ref().is_some_and(|tls| tls.server_name.is_some());
         if !named && let Err(problem) = ServerIdentity::of_host(uri.as_uri()) {
-            mapping.wrong_here("uri", &problem);
+            place.at("uri").wrong(&problem);
         }
     } else if tls.is_some() {
         let problem = format!("does not go with `{uri}`, which is cleartext; write https:// or leave it out");
-        mapping.wrong_here("tls", &problem);
+        place.at("tls").wrong(&problem);
     }
 }
 

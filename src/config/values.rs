@@ -5,11 +5,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value as Json;
-
 use super::errors::{PEM, near, quoted};
-use super::mapping::Word;
-use super::notation::{Single, Written};
+use super::notation::{Notation, Written};
+use super::place::Place;
+use super::schema::Printed;
 use crate::node_field::{NodeField, NodeFieldError};
 use crate::resource::Kind;
 
@@ -62,24 +61,28 @@ pub(super) fn no_field(error: NodeFieldError, names: Vec<&str>, text: &str) -> S
 #[derive(Debug)]
 pub(super) struct TypeName;
 
-impl Single<String> for TypeName {
-    fn parse(word: Word<'_>) -> Result<String, String> {
-        let text = word.text;
-        if let Some(url) = Kind::of_short(text).and_then(Kind::url) {
-            return Ok(url.to_owned());
-        }
-        let is_url = text.split_once('/').is_some_and(|(host, name)| !host.is_empty() && !name.is_empty());
-        if is_url && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Ok(text.to_owned());
-        }
-        Err(format!("{} is not a type; write a type URL or one of {}", quoted(text), Kind::short_names()))
+impl Notation<String> for TypeName {
+    fn read(place: &Place<'_>) -> Option<String> {
+        place.parsed(|word| {
+            let text = word.text;
+            if let Some(url) = Kind::of_short(text).and_then(Kind::url) {
+                return Ok(url.to_owned());
+            }
+            let is_url =
+                text.split_once('/').is_some_and(|(host, name)| !host.is_empty() && !name.is_empty());
+            if is_url && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Ok(text.to_owned());
+            }
+            Err(format!("{} is not a type; write a type URL or one of {}", quoted(text), Kind::short_names()))
+        })
     }
 
     /// The short name where there is one.
-    fn json(url: &String) -> Json {
-        match Kind::of_url(url) {
-            Kind::Other => url.as_str().into(),
-            kind => kind.short().into(),
-        }
+    fn print(url: &String) -> Option<Printed> {
+        let name = match Kind::of_url(url) {
+            Kind::Other => url.as_str(),
+            kind => kind.short(),
+        };
+        Some(Printed::Value(name.into()))
     }
 }

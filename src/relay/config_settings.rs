@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::RelayIdentity;
 use crate::cache;
-use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
+use crate::config::{self, AuthorizationRule, Config, DefaultAccess};
 use crate::downstream::Policy;
 use crate::node_group::{GroupRules, NodeMatch};
 use crate::proto;
@@ -121,7 +121,7 @@ fn base_rules(config: &Config) -> SessionConfig {
         max_connection_names: downstream.max_names_per_connection,
         max_subscription_bytes: downstream.max_subscription_bytes,
         unacked_timeout: downstream.unacked_timeout,
-        observers: matches!(config.upstream.source, Source::Servers(_)),
+        observers: config.upstream.directory.is_none(),
         given: given(config),
         ..SessionConfig::default()
     }
@@ -188,10 +188,7 @@ pub(super) fn identity(config: &Config) -> RelayIdentity {
 
 /// URIs of the servers; none for a directory.
 pub(super) fn servers(config: &Config) -> Vec<String> {
-    match &config.upstream.source {
-        Source::Servers(servers) => servers.iter().map(|server| server.uri.to_string()).collect(),
-        Source::Directory(_) => Vec::new(),
-    }
+    config.upstream.servers.iter().map(|server| server.uri.to_string()).collect()
 }
 
 /// Settings of the snapshot, if any.

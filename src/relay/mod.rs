@@ -30,7 +30,7 @@ pub use self::config_settings::{given, group_rules, own_node};
 use self::named_files::tls_of;
 pub use self::named_files::{check_tls, load_descriptors};
 use crate::admin::{Admin, LoadedConfig, RelayStatus};
-use crate::config::{Changes, Config, ListenAddress, Source};
+use crate::config::{Changes, Config, ListenAddress};
 use crate::downstream::{
     Admission, Connections, Drain, FairScheduler, HealthService, Listener, OverloadManager, PollState,
     RequestMemory, ResponseCache, ServerState, Unsent,
@@ -75,7 +75,7 @@ impl Relay {
         metrics: PrometheusHandle,
         log_level: Option<LogLevel>,
     ) -> anyhow::Result<Self> {
-        if matches!(config.upstream.source, Source::Directory(_)) && !group_rules(config).is_trivial() {
+        if config.upstream.directory.is_some() && !group_rules(config).is_trivial() {
             anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
         }
         let descriptors = load_descriptors(&config.rest)?;
@@ -92,7 +92,7 @@ impl Relay {
         let (listeners, addresses) = bind(config, &reloader)?;
         let admin = bind_admin(config).await?;
 
-        let traces = Traces::from_environment(matches!(config.upstream.source, Source::Servers(_)));
+        let traces = Traces::from_environment(config.upstream.directory.is_none());
         let changes = traces.as_ref().map(|traces| traces.sink().clone());
         let failed = CancellationToken::new();
         let ends = (everything.clone(), failed.clone());

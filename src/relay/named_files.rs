@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use crate::config::{self, Config, ListenerTls, Source};
+use crate::config::{self, Config, ListenerTls};
 use crate::descriptors::{DescriptorSet, Descriptors};
 use crate::tls::client::{ClientFiles, ServerNameError};
 use crate::tls::files::Files;
@@ -35,12 +35,10 @@ pub fn load_descriptors(config: &config::Rest) -> anyhow::Result<Descriptors> {
 ///
 /// First unusable file, with its key.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
-    if let Source::Servers(servers) = &config.upstream.source {
-        let is_choice = servers.len() > 1;
-        for (at, server) in servers.iter().enumerate() {
-            if let Some(files) = tls_upstream(server)? {
-                files.read().with_context(|| upstream_tls_key(at, is_choice))?;
-            }
+    let servers = &config.upstream.servers;
+    for (at, server) in servers.iter().enumerate() {
+        if let Some(files) = tls_upstream(server)? {
+            files.read().with_context(|| upstream_tls_key(at, servers.len() > 1))?;
         }
     }
     for (at, listener) in config.downstream.listeners.iter().enumerate() {
@@ -52,7 +50,10 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
 }
 
 pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
-    let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
+    let files = || {
+        let options = server.tls.clone().map(config::ServerTls::options);
+        ClientFiles::new(options.unwrap_or_default(), server.uri.as_uri())
+    };
     server.uri.is_tls().then(files).transpose()
 }
 

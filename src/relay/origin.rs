@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::config_settings::{self, cache_limits, group_rules, rollout_settings, tuning};
 use super::named_files::{tls_upstream, upstream_tls_key};
 use crate::cache::{Budget, Cache};
-use crate::config::{self, Config, Source};
+use crate::config::Config;
 use crate::directory::Directory;
 use crate::groups::{Group, Groups, Starter, spawn_essential};
 use crate::snapshot::{Disk, Restore};
@@ -17,8 +17,9 @@ use crate::tls::reload::Reloader;
 use crate::upstream::{Backoff, ChangeSink, DirectorySource, NodeBudget, Options, Servers, Settings};
 
 /// Connections to the control planes.
-fn connections(config: &Config, servers: &[config::Server], reloader: &Reloader) -> anyhow::Result<Servers> {
+fn connections(config: &Config, reloader: &Reloader) -> anyhow::Result<Servers> {
     let from = &config.upstream;
+    let servers = &from.servers;
     let transport = config_settings::transport(from);
     let is_choice = servers.len() > 1;
     let mut options = Vec::new();
@@ -52,9 +53,9 @@ pub(super) fn start(
     let limits = cache_limits(config);
     let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
     let rollout = rollout_settings(config)?;
-    let (own, starter) = match &config.upstream.source {
-        Source::Servers(servers) => {
-            let servers = Arc::new(connections(config, servers, reloader)?);
+    let (own, starter) = match &config.upstream.directory {
+        None => {
+            let servers = Arc::new(connections(config, reloader)?);
             let starter = Starter {
                 settings: Settings { first_server: servers.first(), ..config_settings::upstream(config) },
                 servers,
@@ -69,7 +70,7 @@ pub(super) fn start(
             };
             (starter.own(saved), Some(starter))
         }
-        Source::Directory(path) => {
+        Some(path) => {
             let directory = Directory::open(path)
                 .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
             let (cache, mut writer) = Cache::guarded(limits, &budget, rollout);

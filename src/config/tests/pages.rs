@@ -60,24 +60,26 @@ fn write_key(page: &mut String, key: &Key, value: Option<&Printed>, place: Place
     write_help(page, key, if dash == "- " { margin } else { &beside });
     let is_absent = match value {
         None => true,
-        Some(Printed::Sections(sections)) => sections.is_empty(),
+        Some(Printed::List(items)) if matches!(key.shape, Shape::Sections(_)) => items.is_empty(),
         Some(_) => key.example.is_some(),
     };
     let hash = if is_absent && !commented { "# " } else { "" };
     let (value, commented) = if is_absent { (None, true) } else { (value, commented) };
     page.push_str(&format!("{margin}{dash}{hash}{}:", key.name));
     match (key.shape.keys(), value) {
-        ([], Some(Printed::Value(value))) => page.push_str(&format!(" {}\n", notation(value))),
+        ([], Some(value)) => {
+            page.push_str(&format!(" {}\n", notation(&serde_json::to_value(value).unwrap())));
+        }
         ([], _) => page.push_str(&format!(" {}\n", key.example.unwrap_or_default())),
         (keys, value) => {
             page.push('\n');
             let (margin, nothing) = (format!("{beside}{hash}  "), Entries::new());
             let sections = match value {
-                Some(Printed::Section(entries)) => std::slice::from_ref(entries),
-                Some(Printed::Sections(sections)) => sections,
-                _ => std::slice::from_ref(&nothing),
+                Some(Printed::List(items)) => items.iter().map(Some).collect(),
+                value => vec![value],
             };
-            for values in sections {
+            for section in sections {
+                let values = if let Some(Printed::Section(entries)) = section { entries } else { &nothing };
                 for (at, below) in children(keys).into_iter().enumerate() {
                     let dash = match (key.shape, at) {
                         (Shape::Section(_), _) => "",

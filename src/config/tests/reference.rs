@@ -9,11 +9,11 @@ use serde_json::{Value as Json, json};
 use super::load;
 use super::pages::{reference, reload_list, write_keys};
 use crate::config::errors::Report;
-use crate::config::mapping::{Mapping, is_within};
-use crate::config::notation::{Count, Nested, Optional, Text, whole};
-use crate::config::schema::{self, Effect, Entries, Key, Printed, Section, Shape};
+use crate::config::notation::{Count, Nested, Notation as _, Optional, Text};
+use crate::config::place::{Place, is_within};
+use crate::config::schema::{self, Effect, Key, Printed, Section, Shape};
 use crate::config::section::section;
-use crate::config::{Config, ListenAddress, Source, yaml};
+use crate::config::{Config, ListenAddress, yaml};
 use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.
@@ -201,16 +201,15 @@ fn one_declaration_is_all_that_a_key_needs() {
     let read = |text: &str| {
         let report = Report::default();
         let tree = yaml::read(text, &report).unwrap();
-        let sample = whole::<Sample>(&Mapping::root(&tree, &report, Path::new("")));
+        let sample = Nested::read(&Place::root(&tree, &report, Path::new("")));
         (sample, report.finish("f").err().map(|errors| errors.to_string()).unwrap_or_default())
     };
     let (sample, errors) = read("{text: a, inner: {}}");
-    let sample = sample.unwrap();
+    let sample: Sample = sample.unwrap();
     assert_eq!((errors.as_str(), sample.number, sample.text.as_str()), ("", 7, "a"));
     assert_eq!(sample.inner, Some(Inner { number: 1 }));
-    let mut printed = Entries::new();
-    sample.print(&mut printed);
-    let json = serde_json::to_value(Printed::Section(printed.clone())).unwrap();
+    let Some(Printed::Section(printed)) = Nested::print(&sample) else { panic!("{sample:?}") };
+    let json = serde_json::to_value(Nested::print(&sample)).unwrap();
     assert_eq!(json, json!({"number": 7, "text": "a", "inner": {"number": 1}}));
 
     let (_, errors) = read("{number: 10, txet: b, inner: []}");
@@ -259,7 +258,7 @@ groups:
 snapshot: {path: a}
 rollout: {types: [cds], canaries: {match: {node.id: a}}, key_file: a, max_removed: 40%}
 ";
-    let printed = serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap();
+    let printed = serde_json::to_value(Nested::print(&Config::parse(text, "f").unwrap())).unwrap();
     let directory = printed_of("upstream: {directory: d}");
     for (path, _) in leaves() {
         let pointer = format!("/{}", path.replace("[]", "/0").replace('.', "/"));
@@ -268,14 +267,8 @@ rollout: {types: [cds], canaries: {match: {node.id: a}}, key_file: a, max_remove
     }
 }
 
-fn printed(config: &Config) -> Printed {
-    let mut entries = Entries::new();
-    config.print(&mut entries);
-    Printed::Section(entries)
-}
-
 fn printed_of(text: &str) -> Json {
-    serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap()
+    serde_json::to_value(Nested::print(&Config::parse(text, "f").unwrap())).unwrap()
 }
 
 /// A key whose notation accepts no value, or drops it, would do nothing.
@@ -337,6 +330,9 @@ fn with(path: &str, value: Option<&Json>) -> String {
         // Above the example of the other, on most machines.
         document["downstream"] = json!({"memory": {"refuse_above": 1}});
     }
+    if path == "upstream.directory" {
+        document["upstream"] = json!({"directory": "d"});
+    }
     if path.starts_with("upstream.servers[].tls.") {
         // Each of the two is nothing without the other.
         document["upstream"]["servers"][0] =
@@ -347,9 +343,6 @@ fn with(path: &str, value: Option<&Json>) -> String {
         document["downstream"] = json!({"listeners": [{"tls": tls}]});
     }
     let Some(value) = value else { return document.to_string() };
-    if path == "upstream.directory" {
-        document["upstream"] = json!({});
-    }
     let mut place = &mut document;
     for segment in path.split('.') {
         place = match segment.strip_suffix("[]") {
@@ -370,7 +363,7 @@ fn with(path: &str, value: Option<&Json>) -> String {
 #[test]
 fn the_quick_start_serves_its_directory_on_loopback() {
     let mut expected = Config::parse("upstream: {directory: d}", "f").unwrap();
-    expected.upstream.source = Source::Directory(in_config("resources"));
+    expected.upstream.directory = Some(in_config("resources"));
     expected.downstream.listeners = vec![crate::config::Listener {
         address: ListenAddress::Tcp("127.0.0.1:15010".parse().unwrap()),
         tls: None,

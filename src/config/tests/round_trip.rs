@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::UPSTREAM;
 use crate::config::notation::Written as _;
-use crate::config::{Backoff, Config, ListenAddress, Source, UpstreamKeepalive};
+use crate::config::{Backoff, Config, ListenAddress, UpstreamKeepalive};
 use crate::node_field::NodeField;
 use deltafan_core::upstream::Locators;
 use deltafan_transport::tls::options::ServerIdentity;
@@ -18,7 +18,7 @@ node:
   id: "007"
   cluster: 0123
   locality: {region: eu, zone: a, sub_zone: "true"}
-  metadata: {hops: 1, half: .5, hex: 0x1F, negative: -3, none: ~, yes: true, text: "1", list: [a, {b: c}], date: 2026-11-21}
+  metadata: {hops: 1, half: 0.5, hex: 0x1F, negative: -3, none: ~, yes: true, text: "1", list: [a, {b: c}], date: 2026-11-21}
 upstream:
   servers: [{uri: "http://[::1]:18000/"}]
   connect_timeout: 1.5s
@@ -77,8 +77,8 @@ fn tls_upstream_is_as_in_the_file() {
     for name in names {
         let config =
             Config::parse(&format!("{file}crl_file: d, server_name: \"{name}\"}}\n"), "/etc/f").unwrap();
-        let Source::Servers(servers) = &config.upstream.source else { panic!("{config:?}") };
-        let tls = servers[0].tls.as_ref().unwrap();
+        let servers = &config.upstream.servers;
+        let tls = servers[0].tls.clone().unwrap().options();
         assert_eq!(
             (tls.ca_file.as_deref(), tls.crl_file.as_deref()),
             (Some(Path::new("/etc/a")), Some(Path::new("/etc/d")))
@@ -109,10 +109,10 @@ fn values_are_as_in_the_file() {
     assert_eq!(config.node.locality.sub_zone, "true");
     assert_eq!(
         Json::from(config.node.metadata.clone()),
-        json!({"hops": 1, "half": 0.5, "hex": 31, "negative": -3, "none": null, "yes": true, "text": "1",
+        json!({"hops": 1, "half": 0.5, "hex": "0x1F", "negative": -3, "none": null, "yes": true, "text": "1",
                "list": ["a", {"b": "c"}], "date": "2026-11-21"})
     );
-    let Source::Servers(servers) = &config.upstream.source else { panic!("{config:?}") };
+    let servers = &config.upstream.servers;
     assert_eq!(servers[0].uri.as_uri().authority().unwrap(), "[::1]:18000");
     assert_eq!(servers[0].uri.to_string(), "http://[::1]:18000");
     assert_eq!(config.upstream.connect_timeout, Duration::from_millis(1500));
@@ -154,10 +154,8 @@ fn a_printed_configuration_reads_back_equal() {
 
 #[test]
 fn relative_paths_start_from_the_folder_of_the_file() {
-    let directory = |text: &str, origin: &str| match Config::parse(text, origin).unwrap().upstream.source {
-        Source::Directory(path) => path,
-        Source::Servers(servers) => panic!("{servers:?}"),
-    };
+    let directory =
+        |text: &str, origin: &str| Config::parse(text, origin).unwrap().upstream.directory.unwrap();
     let text = "upstream: {directory: ./resources}";
     assert_eq!(directory(text, "/etc/deltafan/relay.yaml"), Path::new("/etc/deltafan/resources"));
     assert_eq!(directory("upstream: {directory: /srv}", "/etc/deltafan/relay.yaml"), Path::new("/srv"));
