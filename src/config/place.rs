@@ -131,7 +131,7 @@ impl<'t> Place<'t> {
     }
 
     fn misshapen(&self, wanted: &str) {
-        if let Some(tree) = self.tree.filter(|tree| !matches!(tree.value, Value::Refused)) {
+        if let Some(tree) = self.tree {
             let subject =
                 if self.path.is_empty() { "the file".to_owned() } else { format!("`{}`", self.path) };
             self.report().at(tree.line, &format!("{subject} must be {wanted}, not {}", tree.describe()));
@@ -177,7 +177,6 @@ fn json(tree: &Tree) -> Json {
         }
         Value::List(items) => items.iter().map(json).collect(),
         Value::Map(entries) => json_map(entries).into(),
-        Value::Refused => Json::Null,
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::Path;
 
-use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, ScanError, Span};
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span};
 
 use super::errors::{Problem, Report, quoted};
 
@@ -34,8 +34,6 @@ pub(super) enum Value {
     },
     List(Vec<Tree>),
     Map(Vec<Entry>),
-    /// Reported: readers skip it.
-    Refused,
 }
 
 #[derive(Debug)]
@@ -56,7 +54,7 @@ impl Tree {
             _ if self.is_null() => "nothing".to_owned(),
             Value::Scalar { text, .. } => quoted(text),
             Value::List(_) => "a list".to_owned(),
-            Value::Map(_) | Value::Refused => "a mapping".to_owned(),
+            Value::Map(_) => "a mapping".to_owned(),
         }
     }
 }
@@ -90,14 +88,12 @@ pub(super) fn read(text: &str, report: &Report) -> Option<Tree> {
     let options = granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
-        flow_nesting_limit: MAX_DEPTH,
-        block_nesting_limit: MAX_DEPTH,
     };
     let mut builder = Builder { report, open: Vec::new(), root: None };
     for event in Parser::new_from_str_with_options(text, options) {
         let step = match event {
             Ok((event, span)) => builder.take(event, span),
-            Err(error) => Err(scan_problem(&error)),
+            Err(error) => Err((error.marker().line(), format!("is not YAML: {}", error.kind()))),
         };
         if let Err((line, message)) = step {
             report.at(line, &message);
@@ -111,18 +107,6 @@ pub(super) fn read(text: &str, report: &Report) -> Option<Tree> {
 }
 
 type Fatal = (usize, String);
-
-fn scan_problem(error: &ScanError) -> Fatal {
-    let message = match error.kind() {
-        granit_parser::ErrorKind::RecursionLimitExceeded => too_deep(),
-        kind => format!("is not YAML: {kind}"),
-    };
-    (error.marker().line(), message)
-}
-
-fn too_deep() -> String {
-    format!("is nested deeper than {MAX_DEPTH} levels")
-}
 
 enum Open {
     List { line: usize, items: Vec<Tree> },
@@ -139,39 +123,37 @@ impl Builder<'_> {
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Fatal> {
         let line = span.start.line();
         if event.tag().is_some() {
-            self.report.at(line, "tags (`!name`) are not allowed; quote what is meant as text");
+            return Err((line, "tags (`!name`) are not allowed; quote what is meant as text".to_owned()));
         }
-        let tagged = event.tag().is_some();
         match event {
             Event::DocumentStart(..) if self.root.is_some() => {
-                Err((line, "a second document starts here; only one is allowed".to_owned()))
+                return Err((line, "a second document starts here; only one is allowed".to_owned()));
             }
-            Event::Scalar(..) if tagged => self.add(Tree { line, value: Value::Refused }),
             Event::Scalar(text, style, ..) => self.scalar(text, style == ScalarStyle::Plain, line),
-            Event::SequenceStart(..) => self.start(Open::List { line, items: Vec::new() }, line),
+            Event::SequenceStart(..) => self.start(Open::List { line, items: Vec::new() }, line)?,
             Event::MappingStart(..) => {
                 let map = Open::Map { line, entries: Vec::new(), lines: HashMap::new(), key: None };
-                self.start(map, line)
+                self.start(map, line)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                self.report.at(line, "aliases (`*name`) are not allowed; write the value out");
-                self.add(Tree { line, value: Value::Refused })
+                return Err((line, "aliases (`*name`) are not allowed; write the value out".to_owned()));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(())
     }
 
-    fn scalar(&mut self, text: Cow<'_, str>, plain: bool, line: usize) -> Result<(), Fatal> {
+    fn scalar(&mut self, text: Cow<'_, str>, plain: bool, line: usize) {
         if let Some(Open::Map { key: key @ None, lines, .. }) = self.open.last_mut() {
             if let Some(first) = lines.insert(text.to_string(), line) {
                 let name = quoted(&text);
                 self.report.at(line, &format!("{name} is set twice, first on line {first}; set it once"));
             }
             *key = Some((text.into_owned(), line));
-            return Ok(());
+            return;
         }
-        self.add(Tree { line, value: Value::Scalar { text: text.into_owned(), plain } })
+        self.add(Tree { line, value: Value::Scalar { text: text.into_owned(), plain } });
     }
 
     fn start(&mut self, collection: Open, line: usize) -> Result<(), Fatal> {
@@ -179,35 +161,33 @@ impl Builder<'_> {
             return Err((line, "a key must be text, not a list or a mapping".to_owned()));
         }
         if self.open.len() == MAX_DEPTH {
-            return Err((line, too_deep()));
+            return Err((line, format!("is nested deeper than {MAX_DEPTH} levels")));
         }
         self.open.push(collection);
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Fatal> {
+    fn end(&mut self) {
         match self.open.pop() {
             Some(Open::List { line, items }) => self.add(Tree { line, value: Value::List(items) }),
             Some(Open::Map { line, entries, .. }) => self.add(Tree { line, value: Value::Map(entries) }),
-            None => Ok(()),
+            None => {}
         }
     }
 
-    fn add(&mut self, mut value: Tree) -> Result<(), Fatal> {
+    fn add(&mut self, mut value: Tree) {
         match self.open.last_mut() {
             None => self.root = Some(value),
             Some(Open::List { items, .. }) => items.push(value),
-            Some(Open::Map { entries, key, .. }) => match key.take() {
-                Some((key, line)) => {
+            Some(Open::Map { entries, key, .. }) => {
+                if let Some((key, line)) = key.take() {
                     // The parser places a missing value where the next token is.
                     if value.is_null() {
                         value.line = line;
                     }
                     entries.push(Entry { key, line, value });
                 }
-                None => return Err((value.line, "a key must be plain text".to_owned())),
-            },
+            }
         }
-        Ok(())
     }
 }

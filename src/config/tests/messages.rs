@@ -490,10 +490,7 @@ fn yaml_beyond_plain_data_is_refused() {
         ("node: {id: !!str 5}\n", "f:2: tags (`!name`) are not allowed; quote what is meant as text"),
         ("---\n{}\n", "f:2: a second document starts here; only one is allowed"),
         ("? [a]\n: b\n", "f:2: a key must be text, not a list or a mapping"),
-        (
-            "? *a\n: b\n",
-            "f:2: aliases (`*name`) are not allowed; write the value out\nf:2: a key must be plain text",
-        ),
+        ("? *a\n: b\n", "f:2: aliases (`*name`) are not allowed; write the value out"),
     ] {
         assert_eq!(refused_part(text), message);
     }

@@ -145,7 +145,6 @@ fn json_of(tree: &yaml::Tree) -> Json {
         yaml::Value::Map(entries) => {
             Json::Object(entries.iter().map(|entry| (entry.key.clone(), json_of(&entry.value))).collect())
         }
-        yaml::Value::Refused => Json::Null,
     }
 }
 
