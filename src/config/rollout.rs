@@ -14,7 +14,6 @@ const MAX_STEPS: usize = 8;
 
 section! {
     /// Guard of changes.
-    #[derive(Eq)]
     #[check(check)]
     pub struct Rollout {
         /// Types whose changes are tried: short names or type URLs. List routes together with their clusters, as in
@@ -26,7 +25,7 @@ section! {
         pub canaries: Option<Canaries>,
         /// Share of the clients of a node group that get a change first, or after `canaries`, chosen by their node IDs.
         /// Without `canaries` at least one client does.
-        #[key(Text, default = Percent::of(5))]
+        #[key(Text, default = Percent(5.0))]
         pub share: Percent,
         /// Instead of `share`: several shares in turn, for one `window` each.
         #[key(List<Text>, default = Vec::new(), example = "[5%, 25%, 100%]")]
@@ -40,7 +39,7 @@ section! {
         pub window: Duration,
         /// Share of the answers to a change that may be rejections (NACKs). Above it the change is held: all other
         /// clients keep the last good resources.
-        #[key(Text, default = Percent::of(10))]
+        #[key(Text, default = Percent(10.0))]
         pub threshold: Percent,
         /// Share of a type's resources that one trial may remove; types with fewer than 5 are exempt. Above it the
         /// change is held before any client gets it, until an operator decides or resources come back. Default: no
@@ -82,7 +81,7 @@ fn check(rollout: &Rollout, place: &Place<'_>) {
     if steps.len() > MAX_STEPS {
         place.at("steps").wrong(&format!("has more than {MAX_STEPS} steps"));
     }
-    if !steps.is_sorted_by(|one, next| one.hundredths < next.hundredths) {
+    if !steps.is_sorted_by(|one, next| one < next) {
         place.at("steps").wrong("has a share that is not larger than the one before");
     }
 }
@@ -98,43 +97,27 @@ impl Choice for HoldReport {
     const WORDS: &'static [(&'static str, Self)] = &[("none", Self::None), ("nack", Self::Nack)];
 }
 
-/// A share from `0%` to `100%`, in steps of 0.01%.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Percent {
-    hundredths: u16,
-}
+/// A share from `0%` to `100%`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Percent(f64);
 
 impl Percent {
-    const ALL: u16 = 10_000;
-
-    const fn of(percent: u16) -> Self {
-        Self { hundredths: percent * 100 }
-    }
-
     /// From 0 to 1.
     pub fn ratio(self) -> f64 {
-        f64::from(self.hundredths) / f64::from(Self::ALL)
+        self.0 / 100.0
     }
 }
 
 impl Written for Percent {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-        // 1.1 is no binary fraction: 100 times 1.1 is not quite 110.
-        let is_whole = |number: &f64| (number - number.round()).abs() < 1e-6;
-        let hundredths = number.map(|number| number * 100.0).filter(is_whole).map(f64::round);
-        let hundredths = hundredths.filter(|number| (0.0..=f64::from(Self::ALL)).contains(number));
-        match hundredths {
-            Some(hundredths) => Ok(Self { hundredths: hundredths as u16 }),
-            None => Err(format!(
-                "{} is not a share; write one from 0% to 100%, as in 2.5%",
-                super::errors::quoted(text)
-            )),
-        }
+        let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        number.filter(|number| (0.0..=100.0).contains(number)).map(Self).ok_or_else(|| {
+            format!("{} is not a share; write one from 0% to 100%, as in 2.5%", super::errors::quoted(text))
+        })
     }
 
     fn text(&self) -> String {
-        format!("{}%", f64::from(self.hundredths) / 100.0)
+        format!("{}%", self.0)
     }
 }
 
@@ -163,11 +146,11 @@ mod tests {
 
     #[test]
     fn each_share_can_be_written() {
-        for hundredths in 0..=Percent::ALL {
-            let share = Percent { hundredths };
+        for hundredths in 0..=10_000_u16 {
+            let share = Percent(f64::from(hundredths) / 100.0);
             assert_eq!(Percent::parse(&share.text(), Path::new("")), Ok(share));
         }
-        for wrong in ["0.001%", "100.01%", "-0.01%", "nan%", "inf%", "5"] {
+        for wrong in ["100.01%", "-0.01%", "nan%", "inf%", "5"] {
             assert!(Percent::parse(wrong, Path::new("")).is_err(), "{wrong}");
         }
     }

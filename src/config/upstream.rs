@@ -193,28 +193,20 @@ impl ServerUri {
 
 impl Written for ServerUri {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let refuse =
-            |what: &str| format!("{} {what}; write http://HOST:PORT or https://HOST:PORT", quoted(text));
-        let uri: http::Uri = text.parse().map_err(|_| refuse("is not a URI"))?;
-        let authority = uri.authority().ok_or_else(|| refuse("has no host"))?;
-        match uri.scheme_str() {
-            None => return Err(refuse("has no scheme")),
-            Some("http" | "https") => {}
-            Some(other) => return Err(refuse(&format!("has the scheme `{other}`"))),
-        }
-        if authority.as_str().contains('@') {
-            return Err(refuse("has a user name"));
-        }
-        if authority.host().is_empty() {
-            return Err(refuse("has no host"));
-        }
-        if authority.port_u16().is_none_or(|port| port == 0) {
-            return Err(refuse("has no port of 1 to 65535"));
-        }
-        if uri.path_and_query().is_some_and(|path| path.as_str() != "/") {
-            return Err(refuse("has a path"));
-        }
-        Ok(Self(uri))
+        let uri: Option<http::Uri> = text.parse().ok();
+        let is_server = |uri: &http::Uri| {
+            let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
+            let is_host = |of: &http::uri::Authority| !of.host().is_empty() && !of.as_str().contains('@');
+            let has_path = uri.path_and_query().is_some_and(|path| path.as_str() != "/");
+            is_known
+                && uri.authority().is_some_and(is_host)
+                && uri.port_u16().is_some_and(|port| port > 0)
+                && !has_path
+        };
+        let server = uri.filter(is_server).map(Self);
+        server.ok_or_else(|| {
+            format!("{} names no server; write http://HOST:PORT or https://HOST:PORT", quoted(text))
+        })
     }
 
     fn text(&self) -> String {

@@ -131,7 +131,7 @@ fn authorization() {
 
 #[test]
 fn a_share_is_a_percentage() {
-    for share in ["5", "101%", "-1%", "0.001%", "NaN%", "five"] {
+    for share in ["5", "101%", "-1%", "NaN%", "five"] {
         assert_eq!(
             refused_part(&format!("rollout:\n  share: {share}\n")),
             format!("f:3: `rollout.share`: `{share}` is not a share; write one from 0% to 100%, as in 2.5%")
@@ -458,27 +458,27 @@ fn upstream_sources() {
 
 #[test]
 fn server_uris() {
-    for (uri, what) in [
-        ("control-plane", "has no scheme"),
-        ("control-plane:18000", "has no scheme"),
-        ("grpc://a:1", "has the scheme `grpc`"),
-        ("http://a", "has no port of 1 to 65535"),
-        ("http://a:", "has no port of 1 to 65535"),
-        ("http://a:0", "has no port of 1 to 65535"),
-        ("http://a:65536", "has no port of 1 to 65535"),
-        ("http://:1", "has no host"),
-        ("http://", "is not a URI"),
-        ("http://a b:1", "is not a URI"),
-        ("http://me:secret@a:1", "has a user name"),
-        ("http://a:1/xds", "has a path"),
-        ("http://a:1?x", "has a path"),
-        ("/a", "has no host"),
-        ("", "is not a URI"),
+    for uri in [
+        "control-plane",
+        "control-plane:18000",
+        "grpc://a:1",
+        "http://a",
+        "http://a:",
+        "http://a:0",
+        "http://a:65536",
+        "http://:1",
+        "http://",
+        "http://a b:1",
+        "http://me:secret@a:1",
+        "http://a:1/xds",
+        "http://a:1?x",
+        "/a",
+        "",
     ] {
         assert_eq!(
             refused(&format!("upstream: {{servers: [{{uri: \"{uri}\"}}]}}")),
             format!(
-                "f:1: `upstream.servers[].uri`: `{uri}` {what}; write http://HOST:PORT or https://HOST:PORT"
+                "f:1: `upstream.servers[].uri`: `{uri}` names no server; write http://HOST:PORT or https://HOST:PORT"
             )
         );
     }
