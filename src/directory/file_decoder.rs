@@ -62,39 +62,21 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<Arc<Resource>>,
     Ok(resources)
 }
 
-/// Distinguishes the two binary shapes. Both may begin with a string and a message, but an `Any` has nothing
-/// else.
+/// Distinguishes the two binary shapes. Both begin with a string, and no version begins like a type URL.
 fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
-    let mut first = None;
-    let mut seconds = Vec::new();
-    let mut others = false;
     let mut known = false;
+    let mut first = &[][..];
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| DecodeError::Unrecognized)?;
         known |= (1..=7).contains(&field.number);
-        match (field.number, field.value) {
-            (1, Value::Bytes(bytes)) => {
-                first = Some(std::str::from_utf8(bytes).map_err(|_| DecodeError::Unrecognized)?)
-            }
-            (2, Value::Bytes(bytes)) => seconds.push(bytes),
-            (1 | 2, _) => return Err(DecodeError::Unrecognized),
-            _ => others = true,
+        if field.number == 1 {
+            first = field.bytes().map_err(|_| DecodeError::Unrecognized)?;
         }
     }
-    let is_any = match first {
-        Some(first) if !others && seconds.len() <= 1 && first.contains('/') => {
-            // `first` is a type URL, or a version with a slash. With a version, the second is an Any.
-            let holds_any = seconds.first().is_some_and(|second| {
-                split_any(second).is_ok_and(|any| any.type_url.starts_with(TYPE_URL_PREFIX))
-            });
-            first.starts_with(TYPE_URL_PREFIX) || (!holds_any && !seconds.is_empty())
-        }
-        _ => false,
-    };
-    match (is_any, known) {
-        (true, _) => Ok(Document::Any(bytes.to_vec())),
-        (false, true) => Ok(Document::Response(bytes.to_vec())),
-        (false, false) => Err(DecodeError::Unrecognized),
+    match known {
+        true if first.starts_with(TYPE_URL_PREFIX.as_bytes()) => Ok(Document::Any(bytes.to_vec())),
+        true => Ok(Document::Response(bytes.to_vec())),
+        false => Err(DecodeError::Unrecognized),
     }
 }
 
