@@ -43,14 +43,6 @@ impl<T> Clone for Reloaded<T> {
     }
 }
 
-/// Set whose files were unusable at the last look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failing {
-    /// Key of the configuration that names the files.
-    pub of: String,
-    pub error: String,
-}
-
 /// Keeps values up to date with their files, on one thread. Clones share it, and it ends with the last.
 #[derive(Clone, Debug, Default)]
 pub struct Reloader(Arc<Shared>);
@@ -104,7 +96,6 @@ impl Reloader {
             put_in_force: Box::new(put_in_force),
             is_used: Box::new(move || !current.is_closed()),
             seen: Ok(files.digest()),
-            failing: None,
         };
         let mut sets = self.0.sets.lock();
         sets.all.push(set);
@@ -125,19 +116,17 @@ impl Reloader {
         Ok(Reloaded(handle))
     }
 
-    /// Reads all files now, and returns the sets that could not be put in force. Blocks.
-    pub fn reload_now(&self) -> Vec<Failing> {
-        self.0.look()
+    /// Reads all files now. Blocks.
+    pub fn reload_now(&self) {
+        self.0.look();
     }
 }
 
 impl Shared {
-    fn look(&self) -> Vec<Failing> {
+    fn look(&self) {
         let mut sets = self.sets.lock();
         sets.all.retain(|set| (set.is_used)());
         sets.all.iter_mut().for_each(FileSet::look);
-        let failing = |set: &FileSet| Some(Failing { of: set.of.clone(), error: set.failing.clone()? });
-        sets.all.iter().filter_map(failing).collect()
     }
 }
 
@@ -152,7 +141,6 @@ struct FileSet {
     is_used: Box<dyn Fn() -> bool + Send>,
     /// Digest of the contents at the last look, or why they were unreadable.
     seen: Result<u128, String>,
-    failing: Option<String>,
 }
 
 impl FileSet {
@@ -172,7 +160,6 @@ impl FileSet {
         }
         match read.and_then(|files| (self.put_in_force)(&files)) {
             Ok(Loaded { facts, warning, .. }) => {
-                self.failing = None;
                 telemetry::tls_reloaded(&self.of);
                 announce(
                     &self.of,
@@ -185,7 +172,6 @@ impl FileSet {
                 telemetry::tls_reload_failed(&self.of);
                 let of = &self.of;
                 tracing::warn!(%of, %error, "changed certificates cannot be used; those from before stay in force");
-                self.failing = Some(error.to_string());
             }
         }
     }

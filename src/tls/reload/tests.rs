@@ -49,7 +49,6 @@ fn files_replaced_one_by_one_are_one_change() {
     for turn in 2..6 {
         write(home.path(), &turn.to_string());
         wait_for(&value, &turn.to_string());
-        assert_eq!(reloader.reload_now(), []);
     }
 }
 
@@ -61,17 +60,14 @@ fn a_bad_set_changes_nothing_until_it_is_mended() {
     let value = pair(&reloader, home.path()).unwrap();
 
     fs::write(home.path().join("a"), "2").unwrap();
-    let failing = reloader.reload_now();
-    assert_eq!(failing.len(), 1);
-    assert!(failing[0].error.contains("2 is not 1"), "{failing:?}");
+    reloader.reload_now();
+    assert_eq!(value.load().as_str(), "1");
     fs::remove_file(home.path().join("b")).unwrap();
-    let error = &reloader.reload_now()[0].error;
-    assert!(error.contains("cannot read"), "{error}");
+    reloader.reload_now();
     assert_eq!(value.load().as_str(), "1");
 
     write(home.path(), "2");
     wait_for(&value, "2");
-    assert_eq!(reloader.reload_now(), []);
 }
 
 #[test]
@@ -91,7 +87,7 @@ fn files_that_nobody_holds_are_forgotten_and_the_thread_ends() {
     );
     let shared = Arc::downgrade(&reloader.0);
     drop(value);
-    assert_eq!(reloader.reload_now(), []);
+    reloader.reload_now();
     assert!(reloader.0.sets.lock().all.is_empty());
     drop(reloader);
     let deadline = Instant::now() + Duration::from_secs(20);
