@@ -107,7 +107,6 @@ impl RelayStatus {
                 "loaded_seconds_ago": ago(Some(loaded.at)),
                 "age_seconds": loaded.age.map(|age| age.as_secs_f64()),
                 "node_groups": loaded.others.map_or(0, |others| others.groups),
-                "node_group_resources": loaded.others.map_or(0, |others| others.resources),
             })
         });
         json!({

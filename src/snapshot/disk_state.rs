@@ -37,8 +37,6 @@ pub struct SnapshotSettings {
 pub struct OtherGroups {
     /// Their number.
     pub groups: usize,
-    /// Their stored resources.
-    pub resources: u64,
     /// Time since any of them was last current; zero if the clock was set back.
     pub age: Duration,
 }
@@ -194,17 +192,10 @@ impl Disk {
 
     /// Answered groups but the own one; `None` without any. Waits for the disk.
     pub fn others(&self) -> Option<OtherGroups> {
-        let store = self.store.lock();
-        let store = store.as_ref()?;
-        let mut others = store.groups().ok()?;
+        let mut others = self.store.lock().as_ref()?.groups().ok()?;
         others.retain(|(id, facts)| *id != GroupId::own() && facts.current > 0);
         let current = others.iter().map(|(_, facts)| facts.current).max()?;
-        let resources: Result<usize, _> = others.iter().map(|(id, _)| store.records(id)).sum();
-        Some(OtherGroups {
-            groups: others.len(),
-            resources: resources.ok()? as u64,
-            age: clock().age_of(Duration::from_millis(current)),
-        })
+        Some(OtherGroups { groups: others.len(), age: clock().age_of(Duration::from_millis(current)) })
     }
 
     /// Gives up the file after a fault. A corrupt one was moved aside.
@@ -228,11 +219,9 @@ impl Disk {
         let (took, at) = (self.started.elapsed(), Instant::now());
         let age = age.into_iter().chain(others.map(|others| others.age)).min();
         self.status.lock().loaded = Some(LoadedFigures { resources, bytes, from, took, at, age, others });
-        let (node_groups, in_node_groups) = others.map(|others| (others.groups, others.resources)).unzip();
         tracing::info!(
-            resources = resources as u64 + in_node_groups.unwrap_or_default(),
-            node_groups,
-            in_node_groups,
+            resources,
+            node_groups = others.map(|others| others.groups),
             bytes,
             ended,
             ?took,

@@ -94,20 +94,6 @@ impl Store {
         })
     }
 
-    /// Number of records of a group.
-    pub(super) fn records(&self, id: &GroupId) -> Result<usize, FileError> {
-        guarded(|| {
-            let transaction = self.database.begin_read()?;
-            let records = transaction.open_table(RECORDS)?;
-            let mut count = 0;
-            for (type_url, parameters) in store_keys(&transaction.open_table(STORES)?, id)? {
-                let end = after(&parameters);
-                count += records.range(records_of((id.as_str(), &type_url, &parameters), &end))?.count();
-            }
-            Ok(count)
-        })
-    }
-
     /// Group of the file; `None` if there is no such group.
     pub(super) fn group(&self, id: &GroupId) -> Result<Option<StoredGroup>, FileError> {
         guarded(|| {
