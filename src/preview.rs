@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use anyhow::Context as _;
 use prost::Message as _;
 
 use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout};
@@ -76,7 +77,9 @@ fn rollout_warnings(rollout: &Rollout) -> impl Iterator<Item = String> + use<> {
 /// Directory that cannot be read.
 pub fn directory_faults(config: &Config) -> anyhow::Result<Vec<String>> {
     let Some(path) = &config.upstream.directory else { return Ok(Vec::new()) };
-    let failures = directory::scan(path)?.failures.into_iter();
+    let scan = directory::scan(path);
+    let scan = scan.with_context(|| format!("cannot read {} (upstream.directory)", path.display()))?;
+    let failures = scan.failures.into_iter();
     Ok(failures.map(|of| printable(&format!("{}: {}", path.join(&of.file).display(), of.message))).collect())
 }
 

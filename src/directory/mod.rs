@@ -13,7 +13,6 @@
 mod file_decoder;
 mod resource_files;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use resource_files::{Directory, scan};
@@ -48,19 +47,6 @@ pub struct Scan {
     pub failures: Vec<FileFailure>,
     /// Whether some file's content was never known: missing resources may be in it.
     pub is_incomplete: bool,
-}
-
-/// Reason for which a directory cannot be used at all.
-#[derive(Debug, thiserror::Error)]
-pub enum DirectoryError {
-    #[error("{} does not exist: create the directory, or correct upstream.directory", .0.display())]
-    Missing(PathBuf),
-    #[error("{} is not a directory: upstream.directory takes a directory of resource files", .0.display())]
-    NotADirectory(PathBuf),
-    #[error("cannot read directory {}: {source}", path.display())]
-    Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("cannot start the thread that watches {}: {source}", path.display())]
-    NoThread { path: PathBuf, source: std::io::Error },
 }
 
 /// Bytes that do not hold the expected message or resources.

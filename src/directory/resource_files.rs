@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::file_decoder::decode;
-use super::{DirectoryError, FileFailure, Scan, key};
+use super::{FileFailure, Scan, key};
 use crate::descriptors::text_formats::Format;
 use crate::file_watch::{FileFollower, Fingerprint, fingerprint};
 use crate::resource::Resource;
@@ -237,10 +237,9 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// [`DirectoryError`] if the directory does not exist or cannot be watched.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, DirectoryError> {
-        let path = path.as_ref();
-        let directory = existing(path)?;
+    /// The directory does not exist or cannot be read, or the system allows no further thread.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let directory = existing(path.as_ref())?;
         let (publish, scans) = watch::channel(None);
         let (mut files, listed) = (Files::default(), directory.clone());
         let read = move |listing: &Result<Listed, String>| {
@@ -249,9 +248,8 @@ impl Directory {
                 publish.send_replace(Some(Arc::new(files.merge())));
             }
         };
-        let follower = FileFollower::start("directory", move || list(&listed), read)
-            .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
-        Ok(Self { scans, _follower: follower })
+        let _follower = FileFollower::start("directory", move || list(&listed), read)?;
+        Ok(Self { scans, _follower })
     }
 
     /// Returns the first state when it has been read, then the newest at each change. Cancel-safe: a state is
@@ -276,8 +274,8 @@ impl Directory {
 ///
 /// # Errors
 ///
-/// [`DirectoryError`] if the directory does not exist or cannot be listed.
-pub fn scan(path: &Path) -> Result<Scan, DirectoryError> {
+/// The directory does not exist or cannot be listed.
+pub fn scan(path: &Path) -> io::Result<Scan> {
     let (directory, mut files) = (existing(path)?, Files::default());
     files.refresh(&directory, &list(&directory));
     Ok(files.merge())
@@ -285,13 +283,8 @@ pub fn scan(path: &Path) -> Result<Scan, DirectoryError> {
 
 /// Returns the absolute path of a directory, in case the working directory changes. Links are kept, so that
 /// a moved link is followed.
-fn existing(path: &Path) -> Result<PathBuf, DirectoryError> {
-    let unreadable = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::NotFound => DirectoryError::Missing(path.to_owned()),
-        std::io::ErrorKind::NotADirectory => DirectoryError::NotADirectory(path.to_owned()),
-        _ => DirectoryError::Unreadable { path: path.to_owned(), source },
-    };
-    let directory = std::path::absolute(path).map_err(unreadable)?;
-    std::fs::read_dir(&directory).map_err(unreadable)?;
+fn existing(path: &Path) -> io::Result<PathBuf> {
+    let directory = std::path::absolute(path)?;
+    fs::read_dir(&directory)?;
     Ok(directory)
 }

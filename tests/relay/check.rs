@@ -400,7 +400,10 @@ fn likely_mistakes_are_told_and_the_files_of_a_directory_are_read() {
 
     let directory = "upstream: {directory: resources}\n";
     let (code, told) = check(directory);
-    assert!(code == Some(1) && told.contains("resources does not exist"), "{told}");
+    assert!(
+        code == Some(1) && told.contains("resources (upstream.directory): No such file or directory"),
+        "{told}"
+    );
     std::fs::create_dir(files.0.path().join("resources")).unwrap();
     assert_eq!(check(directory), (Some(0), String::new()));
     for name in ["one", "two"] {
