@@ -6,8 +6,8 @@ use anyhow::Context as _;
 
 use crate::config::{self, Config, ListenerTls};
 use crate::descriptors::{DescriptorSet, Descriptors};
-use crate::tls::client::{ClientFiles, ServerNameError};
-use crate::tls::files::Files;
+use crate::tls::client::ClientFiles;
+use crate::tls::files::{Files, LoadError};
 
 /// Key of a control plane's TLS files, in messages and metrics. A single one has no number.
 pub(super) fn upstream_tls_key(at: usize, is_choice: bool) -> String {
@@ -49,7 +49,7 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
+pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, LoadError> {
     let files = || {
         let options = server.tls.clone().map(config::ServerTls::options);
         ClientFiles::new(options.unwrap_or_default(), server.uri.as_uri())

@@ -109,7 +109,7 @@ impl Reloader {
             };
             let read = move |_: &_| _ = read.upgrade().map(|shared| shared.look());
             let started = FileFollower::start("certificates", look, read);
-            let fault = |error| LoadError::NoThread { of: of.to_owned(), error };
+            let fault = |error| LoadError(format!("cannot watch the files of {of}: {error}"));
             sets.follower = Some(started.map_err(fault)?);
         }
         drop(sets);

@@ -17,7 +17,7 @@ fn pair(reloader: &Reloader, folder: &Path) -> Result<Reloaded<String>, LoadErro
         let text = |path: &Path| Ok::<_, LoadError>(String::from_utf8_lossy(files.bytes(path)?).into_owned());
         let (one, other) = (text(&a)?, text(&b)?);
         if one != other {
-            return Err(LoadError::Unusable { path: b.clone(), reason: format!("{one} is not {other}") });
+            return Err(LoadError::unusable(&b, format!("{one} is not {other}")));
         }
         Ok(Loaded { value: one, facts: Vec::new(), warning: None })
     })

@@ -46,21 +46,17 @@ pub struct ClientFiles {
     settings: Settings,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ServerNameError(String);
-
 impl ClientFiles {
     /// For the server at this address.
     ///
     /// # Errors
     ///
-    /// [`ServerNameError`] if neither `server_name` nor the address names the server.
-    pub fn new(files: TlsOptions, uri: &http::Uri) -> Result<Self, ServerNameError> {
+    /// [`LoadError`] if neither `server_name` nor the address names the server.
+    pub fn new(files: TlsOptions, uri: &http::Uri) -> Result<Self, LoadError> {
         let host = ServerIdentity::of_host(uri);
         let expected = match &files.server_name {
             Some(expected) => expected.clone(),
-            None => host.clone().map_err(ServerNameError)?,
+            None => host.clone().map_err(LoadError)?,
         };
         let name = match (&expected, host) {
             (ServerIdentity::Name(name), _) => name.clone(),

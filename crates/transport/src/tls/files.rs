@@ -4,6 +4,7 @@
 //! contains a key. Files may be replaced while they are read: a set that is then unusable, or mixed, is read again
 //! with the event of that change.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,27 +22,18 @@ const READ_BY_OTHERS: u32 = 0o004;
 /// The roots of the public web take 250 KiB, revocation lists of large authorities some megabytes.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// Why files cannot be used: the file and the reason.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error("cannot read {path}: {error}")]
-    Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("{path} is larger than {MAX_BYTES} bytes")]
-    TooLarge { path: PathBuf },
-    #[error("{path} holds no {expected} (PEM)")]
-    Empty { path: PathBuf, expected: &'static str },
-    #[error("{path} is no PEM file: {error}")]
-    Broken { path: PathBuf, error: pem::Error },
-    /// Unusable contents, or a mismatch with other files.
-    #[error("{path}: {reason}")]
-    Unusable { path: PathBuf, reason: String },
-    /// The watching thread could not be started.
-    #[error("cannot watch the files of {of}: {error}")]
-    NoThread { of: String, error: std::io::Error },
-}
+#[error("{0}")]
+pub struct LoadError(pub String);
 
 impl LoadError {
-    pub fn unusable(path: &Path, reason: impl ToString) -> Self {
-        Self::Unusable { path: path.to_owned(), reason: reason.to_string() }
+    pub fn unusable(path: &Path, reason: impl Display) -> Self {
+        Self(format!("{}: {reason}", path.display()))
+    }
+
+    fn empty(path: &Path, expected: &str) -> Self {
+        Self(format!("{} holds no {expected} (PEM)", path.display()))
     }
 }
 
@@ -82,15 +74,10 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`LoadError::Unreadable`] for a file of another set.
+    /// [`LoadError`] for a file of another set.
     pub fn bytes(&self, path: &Path) -> Result<&[u8], LoadError> {
-        match self.0.iter().find(|(of, _)| of == path) {
-            Some((_, bytes)) => Ok(bytes),
-            None => Err(LoadError::Unreadable {
-                path: path.to_owned(),
-                error: std::io::Error::other("it was not read with the others"),
-            }),
-        }
+        let found = self.0.iter().find(|(of, _)| of == path).map(|(_, bytes)| &**bytes);
+        found.ok_or_else(|| LoadError::unusable(path, "it was not read with the others"))
     }
 
     /// Certificates of a file in order; at least one.
@@ -128,7 +115,7 @@ impl Files {
         let found: Result<Vec<T>, _> = T::pem_slice_iter(self.bytes(path)?).collect();
         let found = found.map_err(|error| wrong(path, expected, error))?;
         if found.is_empty() {
-            return Err(LoadError::Empty { path: path.to_owned(), expected });
+            return Err(LoadError::empty(path, expected));
         }
         Ok(found)
     }
@@ -168,20 +155,19 @@ fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
 }
 
 fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> LoadError {
-    let path = path.to_owned();
     match error {
-        pem::Error::NoItemsFound => LoadError::Empty { path, expected },
-        error => LoadError::Broken { path, error },
+        pem::Error::NoItemsFound => LoadError::empty(path, expected),
+        error => LoadError(format!("{} is no PEM file: {error}", path.display())),
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
-    let unreadable = |error| LoadError::Unreadable { path: path.to_owned(), error };
+    let unreadable = |error| LoadError(format!("cannot read {}: {error}", path.display()));
     let mut bytes = Vec::new();
     let mut file = File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1);
     file.read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(LoadError::TooLarge { path: path.to_owned() });
+        return Err(LoadError::unusable(path, format!("it is larger than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
 }
