@@ -4,9 +4,9 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use deltafan::config::{Config, DefaultAccess, UnknownKeys};
+use deltafan::config::{Config, ConfigError, DefaultAccess, UnknownKeys};
 use deltafan::relay::Relay;
-use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
+use deltafan::reload::{self, WatchedConfig};
 use deltafan::telemetry::{self, Lines, LogLevel};
 use deltafan::terminal::printable;
 use deltafan::{preview, snapshot};
@@ -37,8 +37,7 @@ fn main() -> ExitCode {
         Command::Check { config, node, no_files } => {
             match reload::load(&config.config, unknown_keys(&config), !no_files) {
                 Ok((config, ignored)) => {
-                    let ignored = ignored.map(|keys| keys.to_string()).unwrap_or_default();
-                    ignored.lines().for_each(|line| complain(format_args!("ignored: {line}")));
+                    ignored.iter().for_each(|line| complain(format_args!("ignored: {line}")));
                     let read = if no_files { Ok(()) } else { check_directory(&config) };
                     read.and_then(|()| check(&config, node.as_deref())).map(done)
                 }
@@ -74,7 +73,7 @@ fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn bad_config(error: ConfigLoadError) -> ExitCode {
+fn bad_config(error: ConfigError) -> ExitCode {
     complain(error);
     ExitCode::from(BAD_CONFIG)
 }

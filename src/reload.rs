@@ -16,54 +16,29 @@ use crate::file_watch::{FileFollower, fingerprint_at};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
-/// One `FILE:LINE: ...` per line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigLoadError(String);
-
-impl From<ConfigError> for ConfigLoadError {
-    fn from(errors: ConfigError) -> Self {
-        Self(errors.to_string())
-    }
-}
-
-impl ConfigLoadError {
-    fn of(path: &Path, error: &anyhow::Error) -> Self {
-        Self(format!("{}: {error:#}", path.display()))
-    }
-}
-
 /// Reads a configuration, and checks all that can be checked before a start: also the files that it names, or
 /// without `reads_files` the configuration alone.
 ///
 /// # Errors
 ///
-/// [`ConfigLoadError`] with every problem of the configuration, or the first file of it that cannot be used.
+/// [`ConfigError`] with every problem of the configuration, or the first file of it that cannot be used.
 pub fn load(
     path: &Path,
     unknown_keys: UnknownKeys,
     reads_files: bool,
-) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
+) -> Result<(Config, Vec<String>), ConfigError> {
     let text = Config::read(path)?;
-    if reads_files {
-        parse(&text, path, unknown_keys)
-    } else {
-        Ok(Config::parse_file(&text, path, unknown_keys)?)
-    }
+    if reads_files { parse(&text, path, unknown_keys) } else { Config::parse_file(&text, path, unknown_keys) }
 }
 
-fn parse(
-    text: &str,
-    path: &Path,
-    unknown_keys: UnknownKeys,
-) -> Result<(Config, Option<ConfigError>), ConfigLoadError> {
+fn parse(text: &str, path: &Path, unknown_keys: UnknownKeys) -> Result<(Config, Vec<String>), ConfigError> {
     let (config, ignored) = Config::parse_file(text, path, unknown_keys)?;
     let check = || {
         relay::load_descriptors(&config.rest)?;
         relay::check_tls(&config)?;
         relay::rollout_settings(&config)
     };
-    check().map_err(|error| ConfigLoadError::of(path, &error))?;
+    check().map_err(|error| ConfigError(format!("{}: {error:#}", path.display())))?;
     Ok((config, ignored))
 }
 
@@ -71,12 +46,12 @@ fn parse(
 pub struct WatchedConfig {
     path: PathBuf,
     unknown_keys: UnknownKeys,
-    /// Of the content at the start.
-    ignored: Option<ConfigError>,
+    /// Lines about keys of the content at the start.
+    ignored: Vec<String>,
     /// Content of the last read, or its error.
-    seen: Result<String, ConfigLoadError>,
+    seen: Result<String, ConfigError>,
     /// Why that content was unusable. The files that it names may be fixed while it stays the same.
-    refused: Option<ConfigLoadError>,
+    refused: Option<ConfigError>,
     /// A difference from this may need a restart.
     started: Config,
     current: Config,
@@ -84,10 +59,10 @@ pub struct WatchedConfig {
 
 #[derive(Debug)]
 enum Outcome {
-    Refused(ConfigLoadError),
+    Refused(ConfigError),
     Good {
         config: Box<Config>,
-        ignored: Option<ConfigError>,
+        ignored: Vec<String>,
         /// Since the last accepted configuration.
         changes: Changes,
         pending: Vec<String>,
@@ -100,7 +75,7 @@ impl WatchedConfig {
     /// # Errors
     ///
     /// As of [`load`].
-    pub fn open(path: &Path, unknown_keys: UnknownKeys) -> Result<(Self, Config), ConfigLoadError> {
+    pub fn open(path: &Path, unknown_keys: UnknownKeys) -> Result<(Self, Config), ConfigError> {
         let text = Config::read(path)?;
         let (config, ignored) = parse(&text, path, unknown_keys)?;
         let (started, current) = (config.clone(), config.clone());
@@ -111,7 +86,7 @@ impl WatchedConfig {
     /// Reads on each SIGHUP and whenever the content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
         telemetry::config_loaded(false);
-        warn_of(self.ignored.as_ref());
+        warn_of(&self.ignored);
         if let Ok(text) = &self.seen {
             relay.note_config(&self.path, text);
         }
@@ -161,7 +136,7 @@ impl WatchedConfig {
     /// Reads the file, and the files that it names if those were at fault. `None` without news and without
     /// SIGHUP.
     fn look(&mut self, asked: bool) -> Option<Outcome> {
-        let read = Config::read(&self.path).map_err(ConfigLoadError::from);
+        let read = Config::read(&self.path);
         let is_new = read != self.seen || asked;
         if !is_new && self.refused.is_none() {
             return None;
@@ -183,15 +158,15 @@ impl WatchedConfig {
     }
 }
 
-fn warn_of(ignored: Option<&ConfigError>) {
-    for line in ignored.map(ToString::to_string).unwrap_or_default().lines() {
+fn warn_of(ignored: &[String]) {
+    for line in ignored {
         tracing::warn!("ignored (--allow-unknown-keys): {line}");
     }
 }
 
 fn take(outcome: Outcome, relay: &Relay) {
     match outcome {
-        Outcome::Refused(ConfigLoadError(text)) => {
+        Outcome::Refused(ConfigError(text)) => {
             telemetry::config_reloaded(ReloadResult::Refused, false);
             for line in text.lines() {
                 tracing::warn!("{line}");
@@ -199,7 +174,7 @@ fn take(outcome: Outcome, relay: &Relay) {
             tracing::warn!("new configuration rejected; keeping the running one");
         }
         Outcome::Good { config, ignored, changes, pending } => {
-            warn_of(ignored.as_ref());
+            warn_of(&ignored);
             let result = match changes.is_nothing() {
                 true => ReloadResult::Unchanged,
                 false => ReloadResult::Applied,

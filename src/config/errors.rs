@@ -3,19 +3,16 @@
 //! Owns their collection, order and frame (`FILE:LINE: ...`); the words are their finders'.
 
 use std::cell::RefCell;
-use std::fmt;
 
 use crate::terminal::printable;
 
 pub(super) use crate::descriptors::near;
 pub(super) use crate::terminal::{PEM, quoted};
 
-/// Rejected file, or ignored keys: at least one problem, in file order. Prints one `FILE:LINE: ...` per line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    origin: String,
-    problems: Vec<Problem>,
-}
+/// Rejected file: one `FILE:LINE: ...` for each problem, in file order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
 
 /// Unknown keys are those of a newer version, or slips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,40 +25,8 @@ pub enum UnknownKeys {
     Ignore,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// From 1; `None` if the file could not be read.
-    pub line: Option<usize>,
-    /// One line, without control characters.
-    pub message: String,
-}
-
-impl ConfigError {
-    pub(super) fn single(origin: &str, problem: Problem) -> Self {
-        Self { origin: origin.to_owned(), problems: vec![problem] }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Problem { line, message }) in self.problems.iter().enumerate() {
-            let newline = if at == 0 { "" } else { "\n" };
-            match line {
-                Some(line) => write!(f, "{newline}{}:{line}: {message}", self.origin)?,
-                None => write!(f, "{newline}{}: {message}", self.origin)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl Problem {
-    pub(super) fn new(line: Option<usize>, message: &str) -> Self {
-        Self { line, message: printable(message) }
-    }
-}
+/// Line, from 1, and message.
+type Problem = (usize, String);
 
 /// Collects problems while a file is read. Shared by reference, as several readers hold it.
 #[derive(Debug, Default)]
@@ -82,38 +47,37 @@ impl Report {
     pub(super) fn unknown_key(&self, line: usize, may_be_ignored: bool, message: &str) {
         match self.unknown_keys {
             UnknownKeys::Ignore if may_be_ignored => {
-                self.ignored.borrow_mut().push(Problem::new(Some(line), message));
+                self.ignored.borrow_mut().push((line, message.to_owned()));
             }
             UnknownKeys::Ignore | UnknownKeys::Refuse => self.at(line, message),
         }
     }
 
     pub(super) fn at(&self, line: usize, message: &str) {
-        self.problems.borrow_mut().push(Problem::new(Some(line), message));
+        self.problems.borrow_mut().push((line, message.to_owned()));
     }
 
     pub(super) fn count(&self) -> usize {
         self.problems.borrow().len()
     }
 
-    /// Returns the ignored keys, if there are any.
+    /// Returns the ignored keys, as lines.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if any problem was reported.
-    pub(super) fn finish(self, origin: &str) -> Result<Option<ConfigError>, ConfigError> {
-        match listed(self.problems.into_inner(), origin) {
-            Some(errors) => Err(errors),
-            None => Ok(listed(self.ignored.into_inner(), origin)),
+    pub(super) fn finish(self, origin: &str) -> Result<Vec<String>, ConfigError> {
+        let problems = lines(self.problems.into_inner(), origin);
+        if problems.is_empty() {
+            return Ok(lines(self.ignored.into_inner(), origin));
         }
+        Err(ConfigError(problems.join("\n")))
     }
 }
 
-/// Problems in file order; `None` if there are none.
-fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
-    if problems.is_empty() {
-        return None;
-    }
-    problems.sort_by_key(|problem| problem.line);
-    Some(ConfigError { origin: origin.to_owned(), problems })
+/// Problems in file order.
+fn lines(mut problems: Vec<Problem>, origin: &str) -> Vec<String> {
+    problems.sort_by_key(|(line, _)| *line);
+    let line = |(line, message): Problem| format!("{origin}:{line}: {}", printable(&message));
+    problems.into_iter().map(line).collect()
 }

@@ -51,7 +51,7 @@ pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak, TransportLimits};
 pub use dynamic_parameters::DynamicParameter;
-pub use errors::{ConfigError, Problem, UnknownKeys};
+pub use errors::{ConfigError, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use node::{Locality, Node};
 pub use rollout::{HoldReport, Percent, Rollout};
@@ -195,10 +195,10 @@ impl Config {
     ///
     /// [`ConfigError`] if the file cannot be read, is larger than 1 MiB, or is not UTF-8.
     pub fn read(path: &Path) -> Result<String, ConfigError> {
-        yaml::read_file(path).map_err(|problem| ConfigError::single(&path.display().to_string(), problem))
+        yaml::read_file(path)
     }
 
-    /// Reads a text, with its ignored keys. `origin` names it in messages; relative paths start from its folder.
+    /// Reads a text, with a line for each ignored key. `origin` names it in messages; relative paths start from its folder.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl Config {
         text: &str,
         origin: &Path,
         unknown_keys: UnknownKeys,
-    ) -> Result<(Self, Option<ConfigError>), ConfigError> {
+    ) -> Result<(Self, Vec<String>), ConfigError> {
         let base = origin.parent().unwrap_or_else(|| Path::new(""));
         let origin = &origin.display().to_string();
         let known = schema::all(Self::KEYS).into_iter().map(|(path, _)| path);
@@ -217,7 +217,7 @@ impl Config {
         let ignored = report.finish(origin)?;
         config.map(|config| (config, ignored)).ok_or_else(|| {
             debug_assert!(false, "a reader gave up without a word");
-            ConfigError::single(origin, Problem::new(None, "cannot be read"))
+            ConfigError(format!("{origin}: cannot be read"))
         })
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span};
 
-use super::errors::{Problem, Report, quoted};
+use super::errors::{ConfigError, Report, quoted};
 
 /// In bytes.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -60,18 +60,19 @@ impl Tree {
 }
 
 /// Reads at most [`MAX_BYTES`], whatever is at the path.
-pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
-    let unreadable = |error: std::io::Error| Problem::new(None, &format!("cannot be read: {error}"));
+pub(super) fn read_file(path: &Path) -> Result<String, ConfigError> {
+    let origin = path.display();
+    let unreadable = |error: std::io::Error| ConfigError(format!("{origin}: cannot be read: {error}"));
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() > MAX_BYTES {
-        return Err(Problem::new(None, &too_large()));
+        return Err(ConfigError(format!("{origin}: {}", too_large())));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        Problem::new(Some(line), "is not UTF-8 text")
+        ConfigError(format!("{origin}:{line}: is not UTF-8 text"))
     })
 }
 
