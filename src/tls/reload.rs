@@ -45,12 +45,7 @@ impl<T> Clone for Reloaded<T> {
 
 /// Keeps values up to date with their files, on one thread. Clones share it, and it ends with the last.
 #[derive(Clone, Debug, Default)]
-pub struct Reloader(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    sets: Mutex<Sets>,
-}
+pub struct Reloader(Arc<Mutex<Sets>>);
 
 #[derive(Default)]
 struct Sets {
@@ -97,17 +92,17 @@ impl Reloader {
             is_used: Box::new(move || !current.is_closed()),
             seen: Ok(files.digest()),
         };
-        let mut sets = self.0.sets.lock();
+        let mut sets = self.0.lock();
         sets.all.push(set);
         if sets.follower.is_none() {
             let (looked, read) = (Arc::downgrade(&self.0), Arc::downgrade(&self.0));
             let look = move || {
                 let sets = looked.upgrade()?;
-                let sets = sets.sets.lock();
+                let sets = sets.lock();
                 let paths = sets.all.iter().flat_map(|set| &set.paths);
                 Some(paths.map(|path| fingerprint_at(path)).collect::<Vec<_>>())
             };
-            let read = move |_: &_| _ = read.upgrade().map(|shared| shared.look());
+            let read = move |_: &_| _ = read.upgrade().map(|sets| sets.lock().look());
             let started = FileFollower::start("certificates", look, read);
             let fault = |error| LoadError(format!("cannot watch the files of {of}: {error}"));
             sets.follower = Some(started.map_err(fault)?);
@@ -118,15 +113,14 @@ impl Reloader {
 
     /// Reads all files now. Blocks.
     pub fn reload_now(&self) {
-        self.0.look();
+        self.0.lock().look();
     }
 }
 
-impl Shared {
-    fn look(&self) {
-        let mut sets = self.sets.lock();
-        sets.all.retain(|set| (set.is_used)());
-        sets.all.iter_mut().for_each(FileSet::look);
+impl Sets {
+    fn look(&mut self) {
+        self.all.retain(|set| (set.is_used)());
+        self.all.iter_mut().for_each(FileSet::look);
     }
 }
 

@@ -88,7 +88,7 @@ fn files_that_nobody_holds_are_forgotten_and_the_thread_ends() {
     let shared = Arc::downgrade(&reloader.0);
     drop(value);
     reloader.reload_now();
-    assert!(reloader.0.sets.lock().all.is_empty());
+    assert!(reloader.0.lock().all.is_empty());
     drop(reloader);
     let deadline = Instant::now() + Duration::from_secs(20);
     while shared.strong_count() > 0 {
