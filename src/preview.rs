@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use prost::Message as _;
 
 use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout};
-use crate::descriptors::text_formats::node_json;
+use crate::descriptors::text_formats::{NODE, message_json};
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_group::{GroupNode, MatchKey, Placement, Rule, RuleOutcome};
@@ -127,7 +127,7 @@ fn groups(config: &Config, node: &Node, encoded: &[u8]) -> anyhow::Result<String
     let mut lines = vec![group + &unless];
     if let Some((note, encoded)) = seen {
         lines.push(format!("the control plane sees this node:{note}"));
-        let json = serde_json::to_string_pretty(&node_json(&encoded)?)?;
+        let json = serde_json::to_string_pretty(&message_json(NODE, &encoded)?)?;
         lines.extend(json.lines().map(str::to_owned));
     }
     for (rule, outcome) in &outcomes {

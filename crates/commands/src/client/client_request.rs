@@ -10,13 +10,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
-use deltafan_core::descriptors::text_formats::{node_json, read_node};
+use deltafan_core::descriptors::text_formats::{message_json, read_node};
 use deltafan_core::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan_core::resource::{Name, wire};
 use deltafan_core::subscription::OBSERVER;
 use deltafan_transport::terminal::printable;
 use prost::Message as _;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::Transport;
 use super::server_address::Server;
@@ -140,19 +140,7 @@ impl Subscription {
 
     /// JSON poll, with the version of the last answer.
     pub(super) fn poll(&self, node: &Asker, version: &str) -> anyhow::Result<Json> {
-        let mut request = json!({
-            "node": node_json(&node.node)?,
-            "typeUrl": self.type_url.as_str(),
-            "versionInfo": version,
-        });
-        if self.parameters.is_empty() {
-            request["resourceNames"] = json!(self.full_names());
-        } else {
-            let parameters: HashMap<&str, &str> = self.parameters.iter().collect();
-            let locator = |name| json!({"name": name, "dynamicParameters": parameters});
-            request["resourceLocators"] = self.full_names().into_iter().map(locator).collect();
-        }
-        Ok(request)
+        Ok(message_json("envoy.service.discovery.v3.DiscoveryRequest", &self.sotw(Some(node), version, ""))?)
     }
 
     /// Names for a full list. Uses the legacy wildcard if the type has one: not every server knows the other

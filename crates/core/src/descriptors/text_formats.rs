@@ -27,7 +27,7 @@ const MAX_YAML_EVENTS: usize = 64 << 20;
 
 /// Type of a whole answer.
 pub const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-const NODE: &str = "envoy.config.core.v3.Node";
+pub const NODE: &str = "envoy.config.core.v3.Node";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -113,18 +113,14 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, TextError> {
     Ok(encode(&node)?)
 }
 
-/// Encoded `envoy.config.core.v3.Node` as JSON.
+/// Shows an encoded message of this type as JSON.
 ///
 /// # Errors
 ///
-/// [`TextError`] if the bytes are no such message.
-pub fn node_json(encoded: &[u8]) -> Result<Value, TextError> {
-    let show = || {
-        let descriptor = message(NODE).map_err(|error| error.to_string())?;
-        let node = DynamicMessage::decode(descriptor, encoded).map_err(|error| error.to_string())?;
-        serde_json::to_value(&node).map_err(|error| error.to_string())
-    };
-    show().map_err(|reason: String| TextError::Syntax(format!("not a valid {NODE}: {reason}")))
+/// [`TextError`] if the type is unknown, or the bytes are no such message.
+pub fn message_json(type_name: &str, encoded: &[u8]) -> Result<Value, TextError> {
+    let message = super::parse(&message(type_name)?, encoded)?;
+    serde_json::to_value(&message).map_err(|error| TextError::Syntax(error.to_string()))
 }
 
 /// Encodes a DiscoveryResponse from proto3 JSON; equal texts give equal bytes. Omits fields without a
