@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::Load;
 use super::load_client::Member;
 use super::load_measures::Measures;
-use super::load_report::{Cpu, Report};
+use super::load_report::{Report, cpu_time};
 
 /// Silence that ends the first states of all clients.
 const QUIET: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ const MEASURING: &str = "measuring   {bar:40} {pos} of {len} s  {msg}";
 /// Measures until the time is over or `stop` is done.
 pub(crate) async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Result<Report> {
     let of = Arc::new(of);
-    let (begun, cpu) = (Instant::now(), Cpu::now());
+    let (begun, cpu) = (Instant::now(), cpu_time());
     let measures = Arc::new(Mutex::new(Measures::default()));
     let mut fleet = JoinSet::new();
     let run = run(&of, &mut fleet, &measures);
@@ -34,7 +34,7 @@ pub(crate) async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Re
         () = run => {}
         () = stop => {}
     }
-    let used = cpu.since(begun.elapsed());
+    let used = (cpu_time() - cpu).as_secs_f64() / begun.elapsed().as_secs_f64();
     // So that the figures fit together.
     fleet.shutdown().await;
     let measures = measures.lock();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deltafan_core::cache::Protocol;
 use deltafan_transport::terminal::printable;
-use procfs::process::Process;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value as Json, json};
 
 use super::Load;
@@ -17,24 +17,9 @@ const BUSY: f64 = 0.5;
 const QUANTILES: [(&str, f64); 4] = [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p99_9_ms", 0.999)];
 const LONGEST: &str = "max_ms";
 
-pub(super) struct Cpu(Option<Duration>);
-
-impl Cpu {
-    pub(super) fn now() -> Self {
-        let used = || {
-            let stat = Process::myself().and_then(|process| process.stat()).ok()?;
-            Some(Duration::from_secs_f64(
-                (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
-            ))
-        };
-        Self(used())
-    }
-
-    /// Average CPUs in use since then; `None` if unknown.
-    pub(super) fn since(&self, time: Duration) -> Option<f64> {
-        let used = Self::now().0?.checked_sub(self.0?)?;
-        Some(used.as_secs_f64() / time.as_secs_f64())
-    }
+/// CPU time of this process.
+pub(super) fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 
 /// Measured times by their keys.
@@ -44,7 +29,7 @@ const TIMES: [&str; 4] = ["connect", "first_answer", "spread", "last_client"];
 pub(crate) struct Report(Json);
 
 impl Report {
-    pub(super) fn new(of: &Load, measures: &Measures, cpus_used: Option<f64>) -> Self {
+    pub(super) fn new(of: &Load, measures: &Measures, cpus_used: f64) -> Self {
         let whole = measures.whole();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut document = json!({
@@ -60,7 +45,7 @@ impl Report {
             "changes": measures.changes,
             "changes_at_all_clients": whole.count(),
             "cpus": cpus,
-            "cpus_used": cpus_used.map(|used| (used * 100.0).round() / 100.0),
+            "cpus_used": (cpus_used * 100.0).round() / 100.0,
         });
         let times = [&measures.connect, &measures.first_answer, &measures.spread, &whole];
         for (name, times) in TIMES.into_iter().zip(times) {
