@@ -13,14 +13,13 @@ pub mod process;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use deltafan_transport::terminal::printable;
 use serde_json::Value;
 
 use admin_client::{Answers, Asked};
 use cli::{AdminArgs, ClientCommand, GetArgs, LoadArgs, Order, RolloutCommand, WatchArgs};
-use client::News;
 pub use client::NodeFile;
 use output::Format;
 use process::{Signals, complain, print, raise_descriptor_limit, runtime, small_runtime, unless_unread};
@@ -79,35 +78,10 @@ fn get(args: GetArgs) -> anyhow::Result<bool> {
 /// Runs until a signal, the end of the time, or a closed stdout.
 fn watch(args: WatchArgs) -> anyhow::Result<()> {
     let (output, time, query) = (args.output, args.time.unwrap_or(Duration::MAX), args.into_query()?);
-    let write = |text: &str| Ok(std::io::stdout().write_all(text.as_bytes())?);
-    let tell = |news| {
-        match news {
-            News::Change(change) => {
-                let now = SystemTime::now();
-                return write(&client::show_change(&change, &query.asked.type_url, now, output)?);
-            }
-            News::Waiting(None) => complain("deltafan: connected; the server has not answered yet"),
-            News::Waiting(Some(words)) => {
-                complain(format_args!("deltafan: no answer yet: {}", printable(&words)))
-            }
-            News::Lost(why, wait) => {
-                let why = printable(&why);
-                complain(format_args!("deltafan: {why}; connecting again in {:.1} s", wait.as_secs_f64()));
-            }
-            News::Back => complain("deltafan: connected again"),
-        }
-        Ok(())
-    };
     let ended = small_runtime()?.block_on(async {
         let mut signals = Signals::new()?;
-        write(&client::watch_header(output))?;
-        let stop = async {
-            tokio::select! {
-                () = signals.stop.asked() => {}
-                () = tokio::time::sleep(time) => {}
-            }
-        };
-        client::watch(&query, stop, tell).await
+        let stop = async { _ = tokio::time::timeout(time, signals.stop.asked()).await };
+        client::watch(&query, output, stop).await
     });
     ended.or_else(unless_unread)
 }

@@ -1,9 +1,11 @@
 //! Responses of all transports in one form.
 
+use std::collections::HashSet;
+
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use deltafan_core::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
-use deltafan_core::resource::{Constraints, Envelope, SotwElement, TypeUrl, normal_form};
+use deltafan_core::resource::{Envelope, SotwElement, TypeUrl, normal_form};
 use prost::Message as _;
 
 use super::subscribed_names::Subscription;
@@ -14,35 +16,17 @@ pub(crate) struct Found {
     pub version: String,
     /// Encoded `google.protobuf.Any`.
     pub body: Bytes,
-    /// Part of a variant's identity (R-DP-06).
-    pub constraints: Option<Constraints>,
     /// Other names of the resource (R-Delta-21).
     pub aliases: Vec<String>,
-}
-
-/// Resource that the server lacks: a name, or one variant of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
-    pub(crate) name: String,
-    pub(crate) constraints: Option<Constraints>,
-}
-
-impl Gone {
-    /// Whether it is the variant that the client holds.
-    pub(crate) fn is(&self, held: Option<&Constraints>) -> bool {
-        self.constraints.as_ref() == held
-    }
 }
 
 /// Names are normalized: a server may use several spellings (R-XT-01).
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
     pub(crate) found: Vec<(String, Found)>,
-    pub(crate) removed: Vec<Gone>,
-    /// Aliases without a resource (R-Delta-22).
-    pub(crate) unresolved: Vec<String>,
-    /// Whether it has all resources of the type.
-    pub(crate) is_full: bool,
+    /// Names without a resource, aliases too (R-Delta-22). A removed variant that another one replaces is not among
+    /// them: both come in one response (R-DP-13).
+    pub(crate) removed: Vec<String>,
     /// Whether its resources have versions of their own.
     pub(crate) is_delta: bool,
     pub(crate) version: String,
@@ -59,42 +43,26 @@ impl Update {
         let response =
             DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
         let type_url = TypeUrl::from(response.type_url.as_str());
-        let (mut found, mut unresolved) = (Vec::with_capacity(response.resources.len()), Vec::new());
+        let mut found = Vec::with_capacity(response.resources.len());
+        let mut removed = response.removed_resources;
+        removed.extend(response.removed_resource_names.into_iter().map(|removed| removed.name));
         for resource in &response.resources {
             let envelope =
                 Envelope::parse(resource, &type_url).context("the server sent a faulty resource")?;
             let aliases: Vec<String> = envelope.aliases().map(str::to_owned).collect();
-            let Some(body) = envelope.body else {
+            if let Some(body) = envelope.body {
+                let (version, body) = (envelope.version.to_owned(), resource.slice_ref(body));
+                found.push((normal(envelope.name), Found { version, body, aliases }));
+            } else if aliases.iter().any(|alias| alias == envelope.name) {
                 // Without this alias it is a heartbeat.
-                if aliases.iter().any(|alias| alias == envelope.name) {
-                    unresolved.push(normal(envelope.name));
-                }
-                continue;
-            };
-            let (version, body) = (envelope.version.to_owned(), resource.slice_ref(body));
-            let constraints = envelope.constraints.clone().ok().flatten();
-            found.push((normal(envelope.name), Found { version, body, constraints, aliases }));
+                removed.push(envelope.name.to_owned());
+            }
         }
-        let plain = response.removed_resources.iter();
-        let plain = plain.map(|name| Gone { name: normal(name), constraints: None });
-        let variants = response.removed_resource_names.into_iter().filter_map(|removed| {
-            // The client never held a resource with unreadable constraints.
-            let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
-            Some(Gone { name: normal(&removed.name), constraints })
-        });
-        let removed = plain.chain(variants).collect();
+        let names: HashSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        let removed = removed.iter().map(|name| normal(name));
+        let removed = removed.filter(|name| !names.contains(name.as_str())).collect();
         let (version, nonce) = (response.system_version_info, response.nonce);
-        Ok(Self {
-            found,
-            removed,
-            unresolved,
-            is_full: false,
-            is_delta: true,
-            version,
-            nonce,
-            type_url,
-            bytes,
-        })
+        Ok(Self { found, removed, is_delta: true, version, nonce, type_url, bytes })
     }
 
     /// Reads a state-of-the-world response, or a REST-JSON one in binary form. `implied` replaces a missing
@@ -119,18 +87,16 @@ impl Update {
             let Some(body) = body else { continue };
             let version = if own.is_empty() { &response.version_info } else { own }.to_owned();
             let body = resource.slice_ref(body);
-            found.push((normal(element.name()), Found { version, body, constraints: None, aliases }));
+            found.push((normal(element.name()), Found { version, body, aliases }));
         }
-        let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);
-        let (removed, unresolved) = (Vec::new(), Vec::new());
-        Ok(Self { found, removed, unresolved, is_full, is_delta: false, version, nonce, type_url, bytes })
+        Ok(Self { found, removed: Vec::new(), is_delta: false, version, nonce, type_url, bytes })
     }
 
     /// Whether missing resources do not exist. Proves nothing for names: a relay may not know them yet, and
     /// resources may come under other spellings or in collections.
     pub(crate) fn is_whole(&self, asked: &Subscription) -> bool {
-        self.is_full && asked.names.is_empty()
+        !self.is_delta && self.type_url.kind().full_state() && asked.names.is_empty()
     }
 
     /// Fails if the response has another type.
@@ -166,19 +132,57 @@ impl Update {
     ) -> Self {
         let found = found.iter().map(|(name, version, body)| {
             let (version, body) = ((*version).to_owned(), body.as_bytes().to_vec().into());
-            (normal(name), Found { version, body, constraints: None, aliases: Vec::new() })
+            (normal(name), Found { version, body, aliases: Vec::new() })
         });
-        let removed = removed.iter().map(|name| Gone { name: normal(name), constraints: None });
         Self {
             found: found.collect(),
-            removed: removed.collect(),
-            unresolved: Vec::new(),
-            is_full: !is_delta && kind.full_state(),
+            removed: removed.iter().map(|name| normal(name)).collect(),
             is_delta,
             version: String::new(),
             nonce: String::new(),
             type_url: kind.into(),
             bytes: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use deltafan_core::proto::ResourceName;
+    use deltafan_core::resource::{Kind, wire};
+
+    use super::*;
+
+    /// Encoded `Resource`.
+    fn resource(name: &str, alias: &str, has_body: bool) -> Bytes {
+        let mut out = BytesMut::new();
+        let mut any = BytesMut::new();
+        wire::put_field(&mut any, 1, TypeUrl::from(Kind::VirtualHost).as_str().as_bytes());
+        for (number, text) in
+            [(2, if has_body { &any[..] } else { &[] }), (3, name.as_bytes()), (4, alias.as_bytes())]
+        {
+            wire::put_field(&mut out, number, text);
+        }
+        out.freeze()
+    }
+
+    #[test]
+    fn removed_are_names_and_aliases_without_a_resource() {
+        let gone = |name: &str| ResourceName { name: name.to_owned(), ..ResourceName::default() };
+        let response = DeltaDiscoveryResponse {
+            type_url: TypeUrl::from(Kind::VirtualHost).as_str().to_owned(),
+            resources: vec![
+                resource("a", "", true),
+                resource("b", "", false),
+                resource("alias", "alias", false),
+            ],
+            removed_resources: vec!["c".to_owned()],
+            removed_resource_names: vec![gone("a"), gone("d")],
+            ..DeltaDiscoveryResponse::default()
+        };
+        let update = Update::of_delta(response.encode_to_vec().into()).unwrap();
+        assert_eq!(update.found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(update.removed, ["c", "d", "alias"], "neither the other variant of `a` nor the heartbeat");
     }
 }

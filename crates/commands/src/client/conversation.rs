@@ -17,6 +17,7 @@ use super::client_response::Update;
 use super::conversation_end::Ended;
 use super::rest_polls::Polls;
 use super::subscribed_names::Subscription;
+use super::watched_resources::Held;
 
 /// Largest response in bytes.
 const MAX_MESSAGE: usize = 256 << 20;
@@ -29,8 +30,8 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// Connects. `held` has the client's versions; only delta can send them.
-    pub(super) async fn open(query: &Query, held: &HashMap<String, String>) -> Result<Self, Ended> {
+    /// Connects. Only delta can send the versions of held resources.
+    pub(super) async fn open(query: &Query, held: &Held) -> Result<Self, Ended> {
         let Query { server, transport, asker, asked } = query;
         let (transfers, type_url) = (Transfers::default(), asked.type_url.clone());
         let protocol = match transport {
@@ -42,8 +43,9 @@ impl Conversation {
                 return Ok(Self { updates: stream::unfold(polls, next).boxed(), transfers, type_url });
             }
         };
+        let versions = held.found.iter().map(|(name, found)| (name.clone(), found.version.clone())).collect();
         let asked = vec![asked.clone()];
-        let stream = AdsStream::open(server.connect().await?, protocol, asker, asked, held, &transfers);
+        let stream = AdsStream::open(server.connect().await?, protocol, asker, asked, versions, &transfers);
         let next = |mut stream: AdsStream| async move {
             let next = stream.next().await.map(|(update, _)| update);
             Some((next, stream))
@@ -51,31 +53,23 @@ impl Conversation {
         Ok(Self { updates: stream::unfold(stream, next).boxed(), transfers, type_url })
     }
 
-    /// Returns the next response. May be dropped while it waits.
+    /// Returns the next response, or `None` after a silence without even a part of one. May be dropped while it waits.
     ///
     /// # Errors
     ///
     /// End of the conversation, or [`Ended::NotYet`], after which it goes on.
-    pub(super) async fn next(&mut self) -> Result<Update, Ended> {
-        let update = self.updates.next().await.unwrap_or(Err(Ended::InOrder))?;
-        update.expect_type(&self.type_url).map_err(Ended::Faulty)
-    }
-
-    /// Returns the next response, or `None` after a silence without even a part of one.
-    pub(super) async fn next_unless_quiet(&mut self, quiet: Duration) -> Option<Result<Update, Ended>> {
-        let transfers = self.transfers.clone();
-        let next = self.next();
-        tokio::pin!(next);
+    pub(super) async fn next(&mut self, quiet: Duration) -> Result<Option<Update>, Ended> {
         loop {
             // Two halves: after a pause of this process the first ends at once, and the second leaves time to
             // read.
             for _ in 0..2 {
-                if let Ok(next) = tokio::time::timeout(quiet / 2, &mut next).await {
-                    return Some(next);
+                if let Ok(next) = tokio::time::timeout(quiet / 2, self.updates.next()).await {
+                    let update = next.unwrap_or(Err(Ended::InOrder))?;
+                    return update.expect_type(&self.type_url).map(Some).map_err(Ended::Faulty);
                 }
             }
-            if !transfers.is_under_way() {
-                return None;
+            if !self.transfers.is_under_way() {
+                return Ok(None);
             }
         }
     }
@@ -89,19 +83,20 @@ pub(crate) struct AdsStream {
 }
 
 impl AdsStream {
-    /// Opens a stream. `held` has the versions of all held resources; state of the world cannot send them.
+    /// Opens a stream. `held` has the versions of resources of the first subscription; state of the world cannot send
+    /// them.
     pub(crate) fn open(
         channel: tonic::transport::Channel,
         protocol: Protocol,
         asker: &Asker,
         subscriptions: Vec<Subscription>,
-        held: &HashMap<String, String>,
+        mut held: HashMap<String, String>,
         transfers: &Transfers,
     ) -> Self {
         let first = subscriptions.iter().enumerate().map(|(at, subscription)| {
             let node = (at == 0).then_some(asker);
             match protocol {
-                Protocol::Delta => subscription.delta(node, held.clone()),
+                Protocol::Delta => subscription.delta(node, std::mem::take(&mut held)),
                 Protocol::Sotw => subscription.sotw(node, "", ""),
             }
         });

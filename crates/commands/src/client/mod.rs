@@ -24,10 +24,10 @@ use deltafan_core::upstream::Backoff;
 
 pub(crate) use conversation::AdsStream;
 pub(crate) use conversation_end::Ended;
-pub(crate) use resource_tables::{show, show_change, watch_header};
+pub(crate) use resource_tables::show;
 pub(crate) use server_address::Server;
 pub(crate) use subscribed_names::Subscription;
-pub(crate) use watch_changes::{News, watch};
+pub(crate) use watch_changes::watch;
 pub(crate) use whole_answer::get;
 
 /// Waits between attempts to reach a server again.

@@ -42,17 +42,17 @@ pub(crate) fn show_change(
         "name": change.name,
         "version": change.version,
     });
-    if let Some(found) = &change.found {
-        document["bytes"] = json!(found.body.len());
+    if let Some(body) = &change.body {
+        document["bytes"] = json!(body.len());
     }
     if format == Format::Table {
         let kind = if type_url.kind() == Kind::Other { "type_url" } else { "type" };
         let cells = ["time", "event", kind, "name", "version", "bytes"];
         return Ok(row(cells.map(|key| or_dash(&document[key]))));
     }
-    if let Some(found) = &change.found {
+    if let Some(body) = &change.body {
         // The watch goes on if a type is unknown.
-        match descriptors::any_to_json(&found.body) {
+        match descriptors::any_to_json(body) {
             Ok(resource) => document["resource"] = resource,
             Err(error) => document["error"] = json!(format!("the resource cannot be shown: {error}")),
         }
@@ -72,25 +72,25 @@ fn row(cells: [String; 6]) -> String {
 
 fn table(answer: &Answer) -> String {
     let mut table = Table::new(["NAME", "VERSION", "BYTES"]);
-    for (name, found) in &answer.found {
+    for (name, found) in &answer.held.found {
         table.row([name, &found.version, &found.body.len().to_string()]);
     }
     for name in &answer.held.absent {
         let end = if is_collection(name) { "no members" } else { "does not exist" };
         table.row([name.as_str(), "-", end]);
     }
-    answer.unanswered.iter().for_each(|name| table.row([name, "-", "no answer"]));
+    answer.held.unanswered.iter().for_each(|name| table.row([name, "-", "no answer"]));
     table.show()
 }
 
 fn document(answer: &Answer) -> anyhow::Result<Value> {
     let mut resources = Vec::new();
-    for (name, found) in &answer.found {
+    for (name, found) in &answer.held.found {
         let resource = descriptors::any_to_json(&found.body)
             .with_context(|| format!("cannot show `{name}`; `-o table` can"))?;
         resources.push(json!({"name": name, "version": found.version, "resource": resource}));
     }
-    let Answer { held: Held { absent, .. }, unanswered, reason, .. } = answer;
+    let Answer { held: Held { absent, unanswered, .. }, reason } = answer;
     Ok(json!({"resources": resources, "absent": absent, "unanswered": unanswered, "reason": reason}))
 }
 
@@ -99,15 +99,16 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::super::client_response::Found;
+    use super::super::subscribed_names::Subscription;
     use super::super::watched_resources::Event;
     use super::*;
 
     #[test]
     fn a_table_needs_no_descriptors() {
-        let found =
-            Found { version: "7".to_owned(), body: "xyz".into(), constraints: None, aliases: Vec::new() };
-        let mut answer = Answer::default();
-        answer.found.insert("a".to_owned(), found);
+        let found = Found { version: "7".to_owned(), body: "xyz".into(), aliases: Vec::new() };
+        let held = Held::new(&Subscription::of_test(Kind::Cluster, &[]));
+        let mut answer = Answer { held, reason: None };
+        answer.held.found.insert("a".to_owned(), found);
         for name in ["b", "xdstp://a/t/*"] {
             answer.held.absent.insert(name.to_owned());
         }
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn nothing_of_a_change_steers_a_terminal() {
         let name = "a\u{202e}b\u{1b}".to_owned();
-        let change = Change { event: Event::Removed, name, version: "\u{2066}".to_owned(), found: None };
+        let change = Change { event: Event::Removed, name, version: "\u{2066}".to_owned(), body: None };
         for format in [Format::Table, Format::Json, Format::Yaml] {
             let shown = show_change(&change, &Kind::Cluster.into(), UNIX_EPOCH, format).unwrap();
             assert!(!shown.contains(['\u{202e}', '\u{1b}', '\u{2066}']), "{shown:?}");

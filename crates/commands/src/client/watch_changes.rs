@@ -1,140 +1,120 @@
 //! A lasting subscription: each change of its resources, over any number of connections.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
+use deltafan_transport::terminal::printable;
 use tokio::time::Instant;
 
 use super::backoff;
 use super::client_request::Query;
 use super::conversation::Conversation;
 use super::conversation_end::Ended;
-use super::watched_resources::{Change, Held};
+use super::resource_tables::{show_change, watch_header};
+use super::watched_resources::Held;
+use crate::output::Format;
+use crate::process::complain;
 
 /// Length of a conversation that resets the wait. Longer than an attempt to connect may take.
 const SOUND: Duration = Duration::from_secs(30);
 /// Then the user learns that the server has not answered.
 const SILENCE: Duration = Duration::from_secs(5);
 
-#[derive(Debug)]
-pub(crate) enum News {
-    Change(Change),
-    /// Connected without an answer yet. With the server's text, if any.
-    Waiting(Option<String>),
-    /// The connection ended; the next attempt follows after this time.
-    Lost(String, Duration),
-    /// An answer came after [`Self::Lost`].
-    Back,
-}
-
-/// Reports each change to `tell`, until `stop` is done. Reconnects when a connection is lost.
+/// Prints each change, until `stop` is done. Reconnects when a connection is lost.
 ///
 /// # Errors
 ///
 /// Server that has never answered: the first conversation ended without an answer, or `stop` was done before
-/// one. Or an error of `tell`.
+/// one. Or output that cannot be written.
 pub(crate) async fn watch(
     query: &Query,
+    format: Format,
     stop: impl Future<Output = ()>,
-    mut tell: impl FnMut(News) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut state = State::default();
-    let failed = tokio::select! {
-        error = state.run(query, &mut tell) => Some(error),
-        () = stop => None,
-    };
-    match failed {
-        Some(error) => Err(error),
-        None if state.is_answered => Ok(()),
-        None => {
-            let why = state.words.map(|words| format!(": {words}")).unwrap_or_default();
-            bail!("{} has not answered{why}", query.server.uri)
-        }
+    let held = Held::new(&query.asked);
+    let mut watch = Watch { query, format, held, is_answered: false, words: None, is_lost: false };
+    print(&watch_header(format))?;
+    tokio::select! {
+        error = watch.run() => error.map(|never| match never {}),
+        () = stop => match watch.words {
+            _ if watch.is_answered => Ok(()),
+            Some(words) => bail!("{} has not answered: {words}", query.server.uri),
+            None => bail!("{} has not answered", query.server.uri),
+        },
     }
 }
 
-#[derive(Default)]
-struct State {
+fn print(text: &str) -> std::io::Result<()> {
+    std::io::stdout().write_all(text.as_bytes())
+}
+
+struct Watch<'q> {
+    query: &'q Query,
+    format: Format,
     held: Held,
     is_answered: bool,
     /// Server's text that it has no answer yet.
     words: Option<String>,
+    /// Whether the user was told that the connection was lost.
     is_lost: bool,
-    told: Option<String>,
 }
 
-impl State {
-    /// Returns the error that ends the watch.
-    async fn run(
-        &mut self,
-        query: &Query,
-        tell: &mut impl FnMut(News) -> anyhow::Result<()>,
-    ) -> anyhow::Error {
-        let mut backoff = backoff();
+impl Watch<'_> {
+    async fn run(&mut self) -> anyhow::Result<Infallible> {
+        let (mut backoff, mut told) = (backoff(), None);
         loop {
             let begun = Instant::now();
-            let Err(error) = self.converse(query, tell).await;
-            // An error of `tell` ends the watch.
-            let ended = match error.downcast::<Ended>() {
-                Ok(ended) => ended,
-                Err(error) => return error,
-            };
+            let Err(error) = self.converse().await;
+            // An error of the output ends the watch.
+            let ended = error.downcast::<Ended>()?;
             if !self.is_answered {
-                return ended.explain(query.transport);
+                return Err(ended.explain(self.query.transport));
             }
             if begun.elapsed() >= SOUND {
                 backoff.reset();
-                self.told = None;
+                told = None;
             }
             let wait = backoff.next(&mut rand::rng());
-            let why = ended.to_string();
+            let why = printable(&ended.to_string());
             // A relay ends an observer's stream whenever it lacks a part. Report that once.
-            if self.told.as_ref() != Some(&why) {
-                if let Err(error) = tell(News::Lost(why.clone(), wait)) {
-                    return error;
-                }
-                (self.told, self.is_lost) = (Some(why), true);
+            if told.as_ref() != Some(&why) {
+                complain(format_args!("deltafan: {why}; connecting again in {:.1} s", wait.as_secs_f64()));
+                (told, self.is_lost) = (Some(why), true);
             }
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn converse(
-        &mut self,
-        query: &Query,
-        tell: &mut impl FnMut(News) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Infallible> {
-        let mut conversation = Conversation::open(query, &self.held.versions()).await?;
+    async fn converse(&mut self) -> anyhow::Result<Infallible> {
+        let mut conversation = Conversation::open(self.query, &self.held).await?;
         // Once per conversation.
         let mut is_waiting = false;
         loop {
-            let next = if is_waiting || self.is_answered {
-                conversation.next().await
-            } else if let Some(next) = conversation.next_unless_quiet(SILENCE).await {
-                next
-            } else {
-                is_waiting = true;
-                tell(News::Waiting(None))?;
-                continue;
-            };
-            let update = match next {
-                Ok(update) => update,
+            let quiet = if is_waiting || self.is_answered { Duration::MAX } else { SILENCE };
+            let update = match conversation.next(quiet).await {
+                Ok(Some(update)) => update,
+                Ok(None) => {
+                    is_waiting = true;
+                    complain("deltafan: connected; the server has not answered yet");
+                    continue;
+                }
                 Err(Ended::NotYet(words)) => {
-                    self.words = Some(words.clone());
                     if !std::mem::replace(&mut is_waiting, true) {
-                        tell(News::Waiting(Some(words)))?;
+                        complain(format_args!("deltafan: no answer yet: {}", printable(&words)));
                     }
+                    self.words = Some(words);
                     continue;
                 }
                 Err(ended) => return Err(ended.into()),
             };
             self.is_answered = true;
             if std::mem::take(&mut self.is_lost) {
-                tell(News::Back)?;
+                complain("deltafan: connected again");
             }
-            for change in self.held.apply(update, &query.asked) {
-                tell(News::Change(change))?;
+            for change in self.held.apply(update, &self.query.asked) {
+                print(&show_change(&change, &self.query.asked.type_url, SystemTime::now(), self.format)?)?;
             }
         }
     }

@@ -3,12 +3,11 @@
 //! Invariant: a removal needs evidence: the server's word, or a complete response. That a resource does not
 //! come on a new stream is none.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use deltafan_core::resource::Constraints;
-use xxhash_rust::xxh3::xxh3_128;
+use bytes::Bytes;
 
-use super::client_response::{Found, Gone, Update};
+use super::client_response::{Found, Update};
 use super::subscribed_names::Subscription;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,104 +37,77 @@ pub(crate) struct Change {
     pub name: String,
     /// Of a removed resource the last one.
     pub version: String,
-    pub found: Option<Found>,
+    /// `None` without a resource.
+    pub body: Option<Bytes>,
 }
 
+/// Part of a subscription that the server has answered so far.
 #[derive(Clone, Debug)]
-struct HeldResource {
-    version: String,
-    content: u128,
-    constraints: Option<Constraints>,
-    aliases: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    resources: BTreeMap<String, HeldResource>,
+pub(crate) struct Held {
+    /// Existing resources, by the names under which they came.
+    pub found: BTreeMap<String, Found>,
     /// Requested names without a resource, and empty collections.
-    pub(super) absent: BTreeSet<String>,
+    pub absent: BTreeSet<String>,
+    pub unanswered: BTreeSet<String>,
 }
 
 impl Held {
+    pub(super) fn new(asked: &Subscription) -> Self {
+        Self { found: BTreeMap::new(), absent: BTreeSet::new(), unanswered: asked.names.clone() }
+    }
+
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
+        let names: HashSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
+        // All missing resources, or the members of empty collections.
+        let mut gone: Vec<String> = if update.is_whole(asked) {
+            self.found.keys().cloned().collect()
+        } else {
+            update.removed.iter().flat_map(|name| asked.members_of(name, self.found.keys())).collect()
+        };
+        gone.retain(|name| !names.contains(name.as_str()));
         let mut changes = Vec::new();
-        let gone = if update.is_whole(asked) { self.left_out(&update) } else { self.emptied(&update, asked) };
         for (name, found) in update.found {
             for answered in asked.answered_by(&name, &found.aliases) {
                 self.absent.remove(&answered);
+                self.unanswered.remove(&answered);
             }
-            let (version, content) = (found.version.clone(), xxh3_128(&found.body));
-            let (constraints, aliases) = (found.constraints.clone(), found.aliases.clone());
-            let held = HeldResource { version, content, constraints, aliases };
-            let event = match self.resources.insert(name.clone(), held) {
+            let (version, body) = (found.version.clone(), found.body.clone());
+            let event = match self.found.insert(name.clone(), found) {
                 None => Event::Added,
                 // In state of the world every resource has the response's version, whatever changed.
-                Some(before)
-                    if before.content != content || (update.is_delta && before.version != found.version) =>
-                {
+                Some(before) if before.body != body || (update.is_delta && before.version != version) => {
                     Event::Changed
                 }
                 Some(_) => continue,
             };
-            changes.push(Change { event, name, version: found.version.clone(), found: Some(found) });
+            changes.push(Change { event, name, version, body: Some(body) });
         }
-        // An alias without a resource removes no resource of that name.
-        let unresolved = update.unresolved.into_iter().filter(|alias| !self.resources.contains_key(alias));
-        let unresolved: Vec<Gone> = unresolved.map(|name| Gone { name, constraints: None }).collect();
-        for removed in gone.into_iter().chain(update.removed).chain(unresolved) {
-            let held = self.resources.get(&removed.name);
-            // Another variant may have replaced the removed one. The removal of a variant that is not held
-            // proves nothing about others.
-            if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
-                continue;
-            }
-            let name = removed.name;
-            if let Some(HeldResource { version, aliases, .. }) = self.resources.remove(&name) {
+        for name in gone.into_iter().chain(update.removed) {
+            if let Some(Found { version, aliases, .. }) = self.found.remove(&name) {
                 self.absent.extend(asked.names_of(&name, &aliases));
-                changes.push(Change { event: Event::Removed, name, version, found: None });
+                changes.push(Change { event: Event::Removed, name, version, body: None });
                 continue;
             }
             for name in asked.names_of(&name, &[]) {
                 if self.absent.insert(name.clone()) {
-                    changes.push(Change { event: Event::Absent, name, version: String::new(), found: None });
+                    changes.push(Change { event: Event::Absent, name, version: String::new(), body: None });
                 }
             }
         }
+        self.unanswered.retain(|name| !self.absent.contains(name));
         changes
-    }
-
-    /// Members of empty collections.
-    fn emptied(&self, update: &Update, asked: &Subscription) -> Vec<Gone> {
-        let members =
-            update.removed.iter().flat_map(|gone| asked.members_of(&gone.name, self.resources.keys()));
-        let is_back = |name: &String| update.found.iter().any(|(found, _)| found == name);
-        members.filter(|name| !is_back(name)).filter_map(|name| self.gone(&name)).collect()
-    }
-
-    fn gone(&self, name: &str) -> Option<Gone> {
-        let constraints = self.resources.get(name)?.constraints.clone();
-        Some(Gone { name: name.to_owned(), constraints })
-    }
-
-    /// Resources missing from a complete response.
-    fn left_out(&self, update: &Update) -> Vec<Gone> {
-        let there: BTreeSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
-        let names = self.resources.keys().filter(|name| !there.contains(name.as_str()));
-        names.filter_map(|name| self.gone(name)).collect()
-    }
-
-    /// For a new stream: a server that reads them sends only the difference.
-    pub(super) fn versions(&self) -> HashMap<String, String> {
-        self.resources.iter().map(|(name, held)| (name.clone(), held.version.clone())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use deltafan_core::resource::Kind;
+
+    fn holding(kind: Kind, names: &[&str]) -> (Held, Subscription) {
+        let of = Subscription::of_test(kind, names);
+        (Held::new(&of), of)
+    }
 
     fn words(changes: &[Change]) -> Vec<String> {
         changes.iter().map(|change| format!("{} {}", change.event.label(), change.name)).collect()
@@ -143,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_delta_stream_says_what_is_gone_and_a_new_one_that_is_silent_does_not() {
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &[]));
+        let (mut held, of) = holding(Kind::Cluster, &[]);
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Cluster, true, found, removed), &of))
         };
@@ -160,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_full_response_says_what_is_gone_and_another_one_does_not() {
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &[]));
+        let (mut held, of) = holding(Kind::Cluster, &[]);
         let mut take =
             |found: &[_]| words(&held.apply(Update::of_test(Kind::Cluster, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")]), ["added a", "added b"]);
@@ -168,12 +140,12 @@ mod tests {
         assert_eq!(take(&[("a", "3", "z")]), ["changed a", "removed b"]);
         assert_eq!(take(&[("c", "4", "x")]), ["added c", "removed a"]);
         // A relay that has not heard of a name yet leaves it out.
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &["a", "b"]));
+        let (mut held, of) = holding(Kind::Cluster, &["a", "b"]);
         let mut take =
             |found: &[_]| words(&held.apply(Update::of_test(Kind::Cluster, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
         assert_eq!(take(&[("b", "2", "x")]), ["added b"]);
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Endpoint, &["a", "b"]));
+        let (mut held, of) = holding(Kind::Endpoint, &["a", "b"]);
         let mut take =
             |found: &[_]| words(&held.apply(Update::of_test(Kind::Endpoint, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
@@ -181,36 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_that_goes_leaves_the_one_in_its_place() {
-        let constrained = |value: &str| {
-            let single = [&[10, 1, b'k', 18, 1], value.as_bytes()].concat();
-            Constraints::parse(&[&[10, 6], &single[..]].concat()).unwrap()
-        };
-        let gone = |value: &str| Gone { name: "a".to_owned(), constraints: constrained(value) };
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &["a"]));
-        let mut take = |found: Option<(&str, Option<&str>)>, removed: Option<Gone>| {
-            let mut news = Update::of_test(Kind::Cluster, true, &[], &[]);
-            news.found.extend(found.map(|(version, value)| {
-                let constraints = value.and_then(constrained);
-                let (version, aliases) = (version.to_owned(), Vec::new());
-                ("a".to_owned(), Found { version, body: Bytes::new(), constraints, aliases })
-            }));
-            news.removed.extend(removed);
-            words(&held.apply(news, &of))
-        };
-        assert!(take(None, Some(gone("x"))).is_empty(), "another variant may be there");
-        assert_eq!(take(Some(("1", Some("x"))), None), ["added a"]);
-        assert_eq!(take(Some(("2", None)), Some(gone("x"))), ["changed a"]);
-        assert_eq!(
-            take(Some(("3", Some("y"))), Some(Gone { name: "a".to_owned(), constraints: None })),
-            ["changed a"]
-        );
-        assert_eq!(take(None, Some(gone("y"))), ["removed a"]);
-    }
-
-    #[test]
     fn a_name_that_does_not_exist_is_told_once() {
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Endpoint, &["a"]));
+        let (mut held, of) = holding(Kind::Endpoint, &["a"]);
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
@@ -226,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_collection_that_becomes_empty_takes_its_members_along() {
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Endpoint, &[GLOB]));
+        let (mut held, of) = holding(Kind::Endpoint, &[GLOB]);
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
@@ -244,8 +188,7 @@ mod tests {
 
     #[test]
     fn a_name_does_not_exist_in_any_spelling() {
-        let (mut held, of) =
-            (Held::default(), Subscription::of_test(Kind::Endpoint, &["xdstp://a/t/foo/x?l=w&k=v"]));
+        let (mut held, of) = holding(Kind::Endpoint, &["xdstp://a/t/foo/x?l=w&k=v"]);
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
@@ -255,24 +198,20 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_of_nothing_does_not_exist_and_removes_nothing() {
-        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::VirtualHost, &["r/host"]));
-        let mut take = |unresolved: &str, found: Option<&str>, removed: &[&str]| {
+    fn an_alias_of_nothing_is_told_once() {
+        let (mut held, of) = holding(Kind::VirtualHost, &["r/host"]);
+        let mut take = |found: Option<&str>, removed: &[&str]| {
             let mut update = Update::of_test(Kind::VirtualHost, true, &[], removed);
-            update.unresolved.extend((!unresolved.is_empty()).then(|| unresolved.to_owned()));
             update.found.extend(found.map(|name| {
                 let aliases = vec!["r/host".to_owned()];
-                let found = Found { version: "1".to_owned(), body: Bytes::new(), constraints: None, aliases };
-                (name.to_owned(), found)
+                (name.to_owned(), Found { version: "1".to_owned(), body: Bytes::new(), aliases })
             }));
             words(&held.apply(update, &of))
         };
-        assert_eq!(take("r/host", None, &[]), ["absent r/host"]);
-        assert!(take("r/host", None, &[]).is_empty());
-        assert_eq!(take("", Some("r/web"), &[]), ["added r/web"]);
-        assert_eq!(take("", None, &["r/web"]), ["removed r/web"]);
-        assert!(take("r/host", None, &[]).is_empty(), "it is known by the removal");
-        assert_eq!(take("", Some("r/host"), &[]), ["added r/host"]);
-        assert!(take("r/host", None, &[]).is_empty());
+        assert_eq!(take(None, &["r/host"]), ["absent r/host"]);
+        assert!(take(None, &["r/host"]).is_empty());
+        assert_eq!(take(Some("r/web"), &[]), ["added r/web"]);
+        assert_eq!(take(None, &["r/web"]), ["removed r/web"]);
+        assert!(take(None, &["r/host"]).is_empty(), "it is known by the removal");
     }
 }

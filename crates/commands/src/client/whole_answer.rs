@@ -1,6 +1,5 @@
 //! One request and the whole answer to it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -8,11 +7,11 @@ use tokio::time::Instant;
 
 use super::Transport;
 use super::client_request::Query;
-use super::client_response::{Found, Update};
+use super::client_response::Found;
 use super::conversation::Conversation;
 use super::conversation_end::Ended;
 use super::subscribed_names::Subscription;
-use super::watched_resources::{Change, Held};
+use super::watched_resources::Held;
 
 /// Shortest and longest silence that completes an answer to a wildcard or collection: streams do not mark its
 /// end (R-Up-22). A relay reports an incomplete set after 500 ms. In between, the silence is twice the
@@ -22,22 +21,19 @@ const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_
 /// Bytes of an answer. A server that sends without end is at fault.
 const LARGEST: usize = 1 << 30;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Answer {
-    /// Existing resources, by the names under which they came.
-    pub found: BTreeMap<String, Found>,
     pub(super) held: Held,
-    pub unanswered: BTreeSet<String>,
     /// Why the answer is incomplete, in the server's words if any.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 /// Asks, and waits up to `timeout` for the whole answer.
 pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
     let Query { server, transport, asked, .. } = &query;
     let begun = Instant::now();
-    let mut answer = Answer { unanswered: asked.names.clone(), ..Answer::default() };
-    let opened = Conversation::open(&query, &HashMap::new()).await;
+    let mut answer = Answer { held: Held::new(asked), reason: None };
+    let opened = Conversation::open(&query, &answer.held).await;
     let mut conversation = opened.map_err(|ended| ended.explain(*transport))?;
     let all = answer.take_all(&mut conversation, *transport, asked);
     match tokio::time::timeout(timeout.saturating_sub(begun.elapsed()), all).await {
@@ -47,10 +43,10 @@ pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answe
                 answer.reason = Some(format!(
                     "a response was still on its way after {timeout:?}; raise --timeout for a slow link"
                 ));
-            } else if answer.unanswered.is_empty() && !answer.found.is_empty() {
+            } else if answer.held.unanswered.is_empty() && !answer.held.found.is_empty() {
                 answer.reason = Some(format!("more resources may follow after {timeout:?}; raise --timeout"));
             }
-            if asked.names.is_empty() && answer.found.is_empty() {
+            if asked.names.is_empty() && answer.held.found.is_empty() {
                 let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
                 bail!("{} has not answered within {timeout:?}{why}", server.uri)
             }
@@ -66,14 +62,14 @@ pub(crate) async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answe
 
 impl Answer {
     pub(crate) fn is_whole(&self) -> bool {
-        self.held.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
+        self.held.absent.is_empty() && self.held.unanswered.is_empty() && self.reason.is_none()
     }
 
     /// Whether a resource came by an unrequested name: an unanswered alias may mean it.
     fn may_be_aliased(&self, asked: &Subscription) -> bool {
         let is_unasked =
             |(name, found): (&String, &Found)| asked.answered_by(name, &found.aliases).is_empty();
-        !self.unanswered.is_empty() && self.found.iter().any(is_unasked)
+        !self.held.unanswered.is_empty() && self.held.found.iter().any(is_unasked)
     }
 
     async fn take_all(
@@ -84,27 +80,23 @@ impl Answer {
     ) -> Result<(), Ended> {
         let (mut is_first, mut quiet, mut waits_since) = (true, QUIET.0, Instant::now());
         let mut bytes = 0;
-        while is_first || !self.unanswered.is_empty() || asked.is_open_ended() {
-            let next = if is_first || !self.unanswered.is_empty() {
-                conversation.next().await
-            } else {
-                let Some(next) = conversation.next_unless_quiet(quiet).await else { break };
-                next
-            };
-            let update = match next {
-                Ok(update) => update,
+        while is_first || !self.held.unanswered.is_empty() || asked.is_open_ended() {
+            let is_awaited = is_first || !self.held.unanswered.is_empty();
+            let update = match conversation.next(if is_awaited { Duration::MAX } else { quiet }).await {
+                Ok(Some(update)) => update,
+                Ok(None) => break,
                 Err(Ended::NotYet(words)) => {
                     self.reason = Some(words);
                     continue;
                 }
                 // A relay has sent everything that it holds.
                 Err(ended)
-                    if ended.is_unavailable() && !(asked.names.is_empty() && self.found.is_empty()) =>
+                    if ended.is_unavailable() && !(asked.names.is_empty() && self.held.found.is_empty()) =>
                 {
                     self.reason = Some(ended.to_string());
                     break;
                 }
-                Err(ended) if ended.is_end() && !self.found.is_empty() => {
+                Err(ended) if ended.is_end() && !self.held.found.is_empty() => {
                     self.reason = Some(ended.to_string());
                     break;
                 }
@@ -119,7 +111,7 @@ impl Answer {
             quiet = quiet.max(2 * waits_since.elapsed()).min(QUIET.1);
             waits_since = Instant::now();
             let is_whole = update.is_whole(asked);
-            self.take(update, asked);
+            self.held.apply(update, asked);
             // A poll has one answer, and so has a whole type with full states.
             if transport == Transport::Rest || is_whole {
                 break;
@@ -127,26 +119,11 @@ impl Answer {
         }
         Ok(())
     }
-
-    fn take(&mut self, update: Update, asked: &Subscription) {
-        // Also by a resource that is held already, as for a second alias.
-        for (name, found) in &update.found {
-            for answered in asked.answered_by(name, &found.aliases) {
-                self.unanswered.remove(&answered);
-            }
-        }
-        for Change { name, found, .. } in self.held.apply(update, asked) {
-            match found {
-                Some(found) => drop(self.found.insert(name, found)),
-                None => drop(self.found.remove(&name)),
-            }
-        }
-        self.unanswered.retain(|name| !self.held.absent.contains(name));
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::client_response::Update;
     use super::*;
     use deltafan_core::resource::Kind;
 
@@ -155,13 +132,13 @@ mod tests {
 
     /// Found, absent and unanswered names after these responses, each with resources and removals.
     fn after(of: &Subscription, responses: &[(&[&str], &[&str])]) -> [Vec<String>; 3] {
-        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        let mut held = Held::new(of);
         for (found, removed) in responses {
             let found: Vec<_> = found.iter().map(|name| (*name, "1", "")).collect();
-            answer.take(Update::of_test(Kind::Endpoint, true, &found, removed), of);
+            held.apply(Update::of_test(Kind::Endpoint, true, &found, removed), of);
         }
-        let found = answer.found.into_keys().collect();
-        [found, answer.held.absent.into_iter().collect(), answer.unanswered.into_iter().collect()]
+        let found = held.found.into_keys().collect();
+        [found, held.absent.into_iter().collect(), held.unanswered.into_iter().collect()]
     }
 
     #[test]
@@ -191,24 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_of_nothing_does_not_exist() {
-        let of = Subscription::of_test(Kind::Endpoint, &["r/host"]);
-        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
-        let mut update = Update::of_test(Kind::Endpoint, true, &[], &[]);
-        update.unresolved.push("r/host".to_owned());
-        answer.take(update, &of);
-        assert!(answer.unanswered.is_empty() && answer.held.absent.contains("r/host") && !answer.is_whole());
-    }
-
-    #[test]
     fn a_resource_that_comes_again_answers_another_alias() {
         let of = Subscription::of_test(Kind::VirtualHost, &["r/a", "r/b"]);
-        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        let mut held = Held::new(&of);
         for alias in ["r/a", "r/b"] {
             let mut update = Update::of_test(Kind::VirtualHost, true, &[("r/host", "1", "")], &[]);
             update.found.iter_mut().for_each(|(_, found)| found.aliases.push(alias.to_owned()));
-            answer.take(update, &of);
+            held.apply(update, &of);
         }
-        assert!(answer.unanswered.is_empty() && answer.is_whole());
+        assert!(held.unanswered.is_empty() && held.absent.is_empty());
     }
 }

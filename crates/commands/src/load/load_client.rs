@@ -1,31 +1,17 @@
 //! One client of a load. Reconnects when its stream ends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash};
 use std::sync::Arc;
 use std::time::Instant;
 
-use deltafan_core::cache::Protocol;
 use deltafan_transport::transfer::Transfers;
+use foldhash::quality::FixedState;
 use parking_lot::Mutex;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::Load;
 use super::load_measures::{Key, Measures, NameKey};
 use crate::client::{AdsStream, Asker, Ended, Update, backoff};
-
-/// Resource at a client; in state of the world, a type.
-#[derive(Clone, Copy)]
-struct HeldVersion {
-    key: Key,
-    /// Number of the change that brought it.
-    change: u64,
-}
-
-struct Received {
-    name: NameKey,
-    key: Key,
-    is_removal: bool,
-}
 
 pub(super) struct Member {
     of: Arc<Load>,
@@ -35,8 +21,8 @@ pub(super) struct Member {
     answered: Option<Instant>,
     /// Whether any stream had a response.
     was_answered: bool,
-    /// By name on this stream; by type in state of the world.
-    held: HashMap<NameKey, HeldVersion, foldhash::fast::RandomState>,
+    /// Version on this stream, with the number of its change.
+    held: HashMap<NameKey, (Key, usize), foldhash::fast::RandomState>,
 }
 
 impl Member {
@@ -71,9 +57,9 @@ impl Member {
         self.held.clear();
         let channel = self.of.server.connect().await?;
         self.measures.lock().connected(begun.elapsed());
-        let (asked, none) = (self.of.asked.clone(), HashMap::new());
-        let transfers = Transfers::default();
-        let mut stream = AdsStream::open(channel, self.of.protocol, &self.asker, asked, &none, &transfers);
+        let (protocol, asked) = (self.of.protocol, self.of.asked.clone());
+        let (none, transfers) = (HashMap::new(), Transfers::default());
+        let mut stream = AdsStream::open(channel, protocol, &self.asker, asked, none, &transfers);
         loop {
             let (update, arrived) = stream.next().await?;
             self.note(&update, begun, arrived);
@@ -82,7 +68,6 @@ impl Member {
 
     /// `begun` is the start of the stream's attempt.
     fn note(&mut self, update: &Update, begun: Instant, now: Instant) {
-        let received = received(self.of.protocol, update);
         let mut measures = self.measures.lock();
         let since = *self.answered.get_or_insert_with(|| {
             let is_first = !std::mem::replace(&mut self.was_answered, true);
@@ -90,47 +75,35 @@ impl Member {
             now
         });
         measures.response(update.bytes, now);
-        for Received { name, key, is_removal } in received {
+        for (name, key) in versions(update) {
             let held = self.held.get(&name).copied();
             // Removing a resource that is not held changes nothing.
-            if held.map_or(is_removal, |held| held.key == key) {
+            if held.and_then(|(held, _)| held) == key {
                 continue;
             }
-            let change = measures.version(name, key, held.map(|held| held.change), since, now);
-            self.held.insert(name, HeldVersion { key, change });
+            let change = measures.version(name, key, held.map(|(_, change)| change), since, now);
+            self.held.insert(name, (key, change));
         }
     }
 }
 
-fn received(protocol: Protocol, update: &Update) -> Vec<Received> {
-    let type_url = update.type_url.as_str().as_bytes();
-    let name_of = |name: &str| key(&[type_url, name.as_bytes()]);
-    if protocol == Protocol::Sotw {
-        let key = key(&[type_url, update.version.as_bytes()]);
-        return vec![Received { name: name_of(""), key, is_removal: false }];
+/// Versions by name; in state of the world, the version of the type.
+fn versions(update: &Update) -> Vec<(NameKey, Key)> {
+    let name_key = |name: &str| hash((update.type_url.as_str(), name));
+    if !update.is_delta {
+        return vec![(name_key(""), Some(hash(&update.version)))];
     }
     let found = update.found.iter().map(|(name, found)| {
         // Without a version the content stands for it.
-        let body: &[u8] = if found.version.is_empty() { &found.body } else { &[] };
-        let key = key(&[type_url, name.as_bytes(), found.version.as_bytes(), body]);
-        Received { name: name_of(name), key, is_removal: false }
+        let version = if found.version.is_empty() { &found.body[..] } else { found.version.as_bytes() };
+        (name_key(name), Some(hash(version)))
     });
-    // Another variant may have replaced it.
-    let names: HashSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
-    let removed = update.removed.iter().filter(|gone| !names.contains(gone.name.as_str())).map(|gone| {
-        let key = key(&[type_url, gone.name.as_bytes(), b"removed"]);
-        Received { name: name_of(&gone.name), key, is_removal: true }
-    });
-    found.chain(removed).collect()
+    found.chain(update.removed.iter().map(|name| (name_key(name), None))).collect()
 }
 
-fn key(parts: &[&[u8]]) -> Key {
-    let mut hasher = Xxh3::new();
-    for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part);
-    }
-    hasher.digest()
+/// Equal at all clients.
+fn hash(of: impl Hash) -> u64 {
+    FixedState::default().hash_one(of)
 }
 
 #[cfg(test)]
@@ -138,11 +111,12 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
+    use deltafan_core::cache::Protocol;
+    use deltafan_core::resource::{Kind, Parameters};
     use deltafan_transport::tls::options::TlsOptions;
 
     use super::*;
     use crate::client::{Server, Subscription};
-    use deltafan_core::resource::{Constraints, Kind, Parameters};
 
     /// Clients of a load over delta.
     fn fleet(clients: usize) -> (Arc<Mutex<Measures>>, Vec<Member>, Instant) {
@@ -185,23 +159,5 @@ mod tests {
         assert_eq!(receive(&[("a", "2", "")], &[], 500), (4, 4, 4));
         let slowest = measures.lock().spread.max();
         assert!(slowest < Duration::from_millis(6), "{slowest:?}");
-    }
-
-    #[test]
-    fn a_variant_that_is_replaced_is_one_change() {
-        let (measures, mut members, begun) = fleet(1);
-        let variant = |value: u8| {
-            let single = [&[10, 1, b'k', 18, 1], &[value][..]].concat();
-            Constraints::parse(&[&[10, 6], &single[..]].concat()).unwrap()
-        };
-        measures.lock().begin(begun);
-        for (value, removed) in [(b'x', None), (b'y', Some(b'x'))] {
-            let mut update = Update::of_test(Kind::Cluster, true, &[("a", "1", "")], &["a"]);
-            update.found[0].1.constraints = variant(value);
-            update.found[0].1.version = char::from(value).to_string();
-            update.removed[0].constraints = removed.and_then(variant);
-            members[0].note(&update, begun, begun);
-        }
-        assert_eq!(measures.lock().changes, 2);
     }
 }

@@ -5,19 +5,17 @@
 //! at a client is the time since the first client received it. A client that connected later gets it in its
 //! first state: no spread.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Remembered changes of a name, which clients may still receive.
-const RECENT: usize = 16;
 const MAX_CAUSES: usize = 16;
 
 /// Hash of a type and a name.
 pub(super) type NameKey = u64;
-/// Hash of a type, a name, and a version or its removal.
-pub(super) type Key = u64;
+/// Hash of a version; `None` for a removal.
+pub(super) type Key = Option<u64>;
 
 /// With three significant digits.
 #[derive(Clone, Debug)]
@@ -56,8 +54,6 @@ impl Times {
 #[derive(Clone, Copy, Debug)]
 struct Version {
     key: Key,
-    /// Among the changes of its name.
-    number: u64,
     first: Instant,
     last: Instant,
     clients: usize,
@@ -71,9 +67,7 @@ pub(super) struct Measures {
     pub(super) first_answer: Times,
     /// At each client but the first.
     pub(super) spread: Times,
-    names: HashMap<NameKey, VecDeque<Version>, foldhash::fast::RandomState>,
-    /// At the last client, for forgotten changes.
-    whole: Times,
+    names: HashMap<NameKey, Vec<Version>, foldhash::fast::RandomState>,
     measured_since: Option<Instant>,
     pub(super) last_response: Option<Instant>,
     pub(super) responses: u64,
@@ -117,36 +111,28 @@ impl Measures {
         &mut self,
         name: NameKey,
         key: Key,
-        after: Option<u64>,
+        after: Option<usize>,
         since: Instant,
         now: Instant,
-    ) -> u64 {
-        let (measured_since, answered) = (self.measured_since, self.answered);
+    ) -> usize {
+        let measured_since = self.measured_since;
         let is_measured = |first: Instant| measured_since.is_some_and(|begun| begun <= first);
-        let recent = self.names.entry(name).or_default();
-        let is_later = |version: &Version| after.is_none_or(|after| version.number > after);
+        let versions = self.names.entry(name).or_default();
         // The newest one: a server may skip versions for this client.
-        let known = recent.iter_mut().rev().find(|version| version.key == key && is_later(version));
-        if let Some(version) = known {
-            if is_measured(version.first) && since <= version.first {
-                // Clients may take the lock in another order than they read in.
-                self.spread.record(now.saturating_duration_since(version.first));
-                version.last = version.last.max(now);
-                version.clients += 1;
-            }
-            return version.number;
+        let later = after.map_or(0, |after| after + 1)..versions.len();
+        let Some(known) = later.rev().find(|number| versions[*number].key == key) else {
+            self.changes += usize::from(is_measured(now));
+            versions.push(Version { key, first: now, last: now, clients: 1 });
+            return versions.len() - 1;
+        };
+        let version = &mut versions[known];
+        if is_measured(version.first) && since <= version.first {
+            // Clients may take the lock in another order than they read in.
+            self.spread.record(now.saturating_duration_since(version.first));
+            version.last = version.last.max(now);
+            version.clients += 1;
         }
-        self.changes += usize::from(is_measured(now));
-        let number = recent.back().map_or(1, |last| last.number + 1);
-        recent.push_back(Version { key, number, first: now, last: now, clients: 1 });
-        if recent.len() > RECENT
-            && let Some(old) = recent.pop_front()
-            && is_measured(old.first)
-            && old.clients >= answered
-        {
-            self.whole.record(old.last.saturating_duration_since(old.first));
-        }
-        number
+        known
     }
 
     /// Notes the end of an attempt, or of a stream with a response.
@@ -171,7 +157,7 @@ impl Measures {
 
     /// For changes that all clients have.
     pub(super) fn whole(&self) -> Times {
-        let mut whole = self.whole.clone();
+        let mut whole = Times::default();
         let begun = self.measured_since;
         let of_changes =
             self.names.values().flatten().filter(|version| begun.is_some_and(|begun| begun <= version.first));
@@ -198,14 +184,14 @@ mod tests {
         for client in 0..3 {
             measures.answered_after(Duration::from_millis(client), true);
             measures.response(10, at(client));
-            assert_eq!(measures.version(7, 1, None, at(client), at(client)), 1);
+            assert_eq!(measures.version(7, Some(1), None, at(client), at(client)), 0);
         }
         assert_eq!((measures.changes, measures.spread.count()), (0, 0), "first states");
         measures.begin(at(100));
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), 2);
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), 2);
+        assert_eq!(measures.version(7, Some(2), Some(0), at(0), at(200)), 1);
+        assert_eq!(measures.version(7, Some(2), Some(0), at(0), at(210)), 1);
         assert_eq!(measures.whole().count(), 0, "one client lacks it");
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), 2);
+        assert_eq!(measures.version(7, Some(2), Some(0), at(0), at(250)), 1);
         assert_eq!((measures.changes, measures.spread.count()), (1, 2));
         assert_eq!((millis(&measures.spread, 0.5), millis(&measures.spread, 1.0)), (10, 50));
         assert_eq!(millis(&measures.whole(), 1.0), 50);
@@ -220,11 +206,11 @@ mod tests {
         let mut held = [None; 2];
         for (client, held) in held.iter_mut().enumerate() {
             measures.answered_after(Duration::ZERO, true);
-            *held = Some(measures.version(7, 1, None, at(0), at(client as u64)));
+            *held = Some(measures.version(7, Some(1), None, at(0), at(client as u64)));
         }
         measures.begin(at(100));
         for change in 0..40 {
-            let (begun, key) = (1000 * (change + 1), if change % 2 == 0 { 2 } else { 1 });
+            let (begun, key) = (1000 * (change + 1), Some(if change % 2 == 0 { 2 } else { 1 }));
             for (client, held) in held.iter_mut().enumerate() {
                 // One of them misses every other pair, which leads back to what it has.
                 if client == 0 || change % 4 < 2 {
@@ -242,11 +228,11 @@ mod tests {
         let at = |millis| zero + Duration::from_millis(millis);
         let mut measures = Measures::default();
         measures.begin(at(10));
-        let held = measures.version(7, 1, None, at(0), at(20));
-        assert_eq!(measures.version(7, 1, None, at(500), at(510)), held);
+        let held = measures.version(7, Some(1), None, at(0), at(20));
+        assert_eq!(measures.version(7, Some(1), None, at(500), at(510)), held);
         assert_eq!(measures.spread.count(), 0);
-        measures.version(7, 2, Some(held), at(0), at(600));
-        measures.version(7, 2, Some(held), at(500), at(601));
+        measures.version(7, Some(2), Some(held), at(0), at(600));
+        measures.version(7, Some(2), Some(held), at(500), at(601));
         assert_eq!((measures.spread.count(), measures.changes), (1, 2));
     }
 
