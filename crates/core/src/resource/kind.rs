@@ -190,43 +190,17 @@ impl fmt::Display for TypeUrl {
 pub const CREDENTIAL_HEADERS: [&str; 7] =
     ["authorization", "cookie", "token", "secret", "password", "api-key", "apikey"];
 
-/// Hidden fields, with `_` before each word that JSON begins with a capital.
-const HIDDEN: &[&str] = &[
-    "access_token",
-    "auth_password",
-    "auth_username",
-    "authorization_token",
-    "backend_token",
-    "context_extensions",
-    "credentials",
-    "credentials_data_source",
-    "downstream_auth_password",
-    "downstream_auth_passwords",
-    "downstream_auth_username",
-    "google_refresh_token",
-    "json_key",
-    "keys",
-    "password",
-    "pkcs12",
-    "private_key",
-    "private_key_provider",
-    "secret",
-    "secret_access_key",
-    "secret_data",
-    "secrets",
-    "session_token",
-    "token",
-    "users",
-    "web_identity_token_data_source",
-];
+/// Ends of the names of hidden fields, with `_` before each word that JSON begins with a capital.
+const HIDDEN: &str = "access_key|context_extensions|credentials|credentials_data_source|json_key|keys|passwords?|pkcs12\
+    |private_key|private_key_provider|secrets?|secret_data|token|token_data_source|username|users";
 
 const CUT: &str = "… (cut: what follows may quote a hidden value; see the log of the client)";
 
 static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let fields = HIDDEN.join("|").replace('_', "_?");
+    let fields = HIDDEN.replace('_', "_?");
     let headers = CREDENTIAL_HEADERS.join("|");
     let any = format!(
-        r#"(?i)\b(?:{fields})"?\s*(?::\s*["{{\[<]|[{{<])|TypedStruct["\]]*\s*[:{{<,]|\bkey"?\s*:\s*"[^"]*(?:{headers})"#
+        r#"(?i)\b\w*(?:{fields})"?\s*(?::\s*["{{\[<]|[{{<])|TypedStruct["\]]*\s*[:{{<,]|\bkey"?\s*:\s*"[^"]*(?:{headers})"#
     );
     Regex::new(&any).ok()
 });
