@@ -25,7 +25,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use moka::policy::EvictionPolicy;
 use prost::Message as _;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use xxhash_rust::xxh3;
 
 use crate::cache::{SetContents, SetVersion};
@@ -77,13 +78,9 @@ pub fn read(
     }
     check_bounds(body, max_names.saturating_add(OTHER_VALUES))?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let request = if whole_node {
-        Object::<Request<WholeNode>>::deserialize(&mut json)?.0.into()
-    } else {
-        Object::<Request<BriefNode>>::deserialize(&mut json)?.0.into()
-    };
+    let Object(request) = Object::<Request<'_>>::deserialize(&mut json)?;
     json.end()?;
-    Ok(request)
+    request.read(whole_node)
 }
 
 /// A message from an object. `derive` alone would accept a list too.
@@ -115,10 +112,11 @@ fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(of: D) -
 
 /// REST-JSON has no nonces and no rejections (R-REST-02).
 #[derive(serde::Deserialize)]
-struct Request<N> {
+struct Request<'a> {
     #[serde(default, alias = "versionInfo", deserialize_with = "or_default")]
     version_info: String,
-    node: Option<Object<N>>,
+    #[serde(borrow)]
+    node: Option<Object<Node<'a>>>,
     #[serde(default, alias = "resourceNames", deserialize_with = "or_default")]
     resource_names: Vec<String>,
     #[serde(default, alias = "typeUrl", deserialize_with = "or_default")]
@@ -136,21 +134,18 @@ struct Locator {
 }
 
 #[derive(serde::Deserialize)]
-struct Node<L, M> {
+struct Node<'a> {
     #[serde(default, deserialize_with = "or_default")]
     id: String,
     #[serde(default, deserialize_with = "or_default")]
     cluster: String,
     #[serde(default, alias = "userAgentName", deserialize_with = "or_default")]
     user_agent_name: String,
-    #[serde(default = "Option::default")]
-    locality: Option<L>,
-    #[serde(default = "Option::default")]
-    metadata: Option<M>,
+    #[serde(borrow)]
+    locality: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
 }
-
-type WholeNode = Node<Object<Locality>, serde_json::Map<String, serde_json::Value>>;
-type BriefNode = Node<IgnoredAny, IgnoredAny>;
 
 #[derive(serde::Deserialize)]
 struct Locality {
@@ -162,41 +157,35 @@ struct Locality {
     sub_zone: String,
 }
 
-impl<N: Into<proto::Node>> From<Request<N>> for proto::DiscoveryRequest {
-    fn from(request: Request<N>) -> Self {
+impl Request<'_> {
+    fn read(self, whole_node: bool) -> Result<proto::DiscoveryRequest, JsonRequestError> {
         let locator = |Object(Locator { name, dynamic_parameters })| proto::ResourceLocator {
             name,
             dynamic_parameters,
         };
-        Self {
-            version_info: request.version_info,
-            node: request.node.map(|Object(node)| node.into()),
-            resource_names: request.resource_names,
-            type_url: request.type_url,
-            resource_locators: request.resource_locators.into_iter().map(locator).collect(),
-            ..Self::default()
+        Ok(proto::DiscoveryRequest {
+            version_info: self.version_info,
+            node: self.node.map(|Object(node)| node.read(whole_node)).transpose()?,
+            resource_names: self.resource_names,
+            type_url: self.type_url,
+            resource_locators: self.resource_locators.into_iter().map(locator).collect(),
+            ..proto::DiscoveryRequest::default()
+        })
+    }
+}
+
+impl Node<'_> {
+    fn read(self, whole: bool) -> Result<proto::Node, serde_json::Error> {
+        let Self { id, cluster, user_agent_name, locality, metadata } = self;
+        let mut node = proto::Node { id, cluster, user_agent_name, ..proto::Node::default() };
+        if let Some(locality) = locality.filter(|_| whole) {
+            let Object(Locality { region, zone, sub_zone }) = serde_json::from_str(locality.get())?;
+            node.locality = Some(proto::Locality { region, zone, sub_zone });
         }
-    }
-}
-
-impl From<BriefNode> for proto::Node {
-    fn from(node: BriefNode) -> Self {
-        let Node { id, cluster, user_agent_name, .. } = node;
-        Self { id, cluster, user_agent_name, ..Self::default() }
-    }
-}
-
-impl From<WholeNode> for proto::Node {
-    fn from(node: WholeNode) -> Self {
-        let Node { id, cluster, user_agent_name, locality, metadata } = node;
-        let locality = locality.map(|Object(Locality { region, zone, sub_zone })| proto::Locality {
-            region,
-            zone,
-            sub_zone,
-        });
-        let metadata =
-            metadata.map(|fields| proto::structure(&fields).encode_to_vec().into()).unwrap_or_default();
-        Self { id, cluster, user_agent_name, locality, metadata, ..Self::default() }
+        if let Some(metadata) = metadata.filter(|_| whole) {
+            node.metadata = proto::structure(&serde_json::from_str(metadata.get())?).encode_to_vec().into();
+        }
+        Ok(node)
     }
 }
 
