@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::wire::{self, MalformedError};
 
@@ -63,11 +63,8 @@ impl fmt::Debug for Parameters {
 impl fmt::Display for Parameters {
     /// `key=value, …` for people, escaped: a peer's text could steer a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (key, value)) in self.iter().enumerate() {
-            let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{}={}", key.escape_debug(), value.escape_debug())?;
-        }
-        Ok(())
+        let pair = |(key, value): (&str, &str)| format!("{}={}", key.escape_debug(), value.escape_debug());
+        f.write_str(&self.iter().map(pair).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -144,9 +141,8 @@ impl Constraints {
         if tree == Tree::EVERYBODY {
             return Ok(None);
         }
-        let mut encoded = BytesMut::new();
-        tree.write(&mut encoded);
-        Ok(Some(Self(Arc::new(Canonical { tree, encoded: encoded.freeze() }))))
+        let encoded = tree.encode().into();
+        Ok(Some(Self(Arc::new(Canonical { encoded, tree }))))
     }
 
     pub fn matches(&self, parameters: &Parameters) -> bool {
@@ -173,13 +169,9 @@ impl fmt::Display for Constraints {
 
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |f: &mut fmt::Formatter<'_>, parts: &[Self], word: &str| {
-            f.write_str("(")?;
-            for (at, part) in parts.iter().enumerate() {
-                let word = if at == 0 { "" } else { word };
-                write!(f, "{word}{part}")?;
-            }
-            f.write_str(")")
+        let list = |parts: &[Self], word: &str| {
+            let parts: Vec<String> = parts.iter().map(Self::to_string).collect();
+            format!("({})", parts.join(word))
         };
         match self {
             // A key must not steer a terminal or begin a line of the log.
@@ -187,8 +179,8 @@ impl fmt::Display for Tree {
             Self::Exists { key } => write!(f, "exists({})", key.escape_debug()),
             Self::Any(parts) if parts.is_empty() => f.write_str("never"),
             Self::All(parts) if parts.is_empty() => f.write_str("always"),
-            Self::Any(parts) => list(f, parts, " or "),
-            Self::All(parts) => list(f, parts, " and "),
+            Self::Any(parts) => f.write_str(&list(parts, " or ")),
+            Self::All(parts) => f.write_str(&list(parts, " and ")),
             Self::Not(part) => write!(f, "not {part}"),
         }
     }
@@ -217,72 +209,57 @@ impl Tree {
         }
     }
 
-    fn any(parts: Vec<Self>) -> Self {
+    /// Flattens, sorts and simplifies `Any` or `All` of these.
+    fn list(parts: Vec<Self>, is_any: bool) -> Self {
         let mut flat = Vec::with_capacity(parts.len());
         for part in parts {
-            match part {
-                Self::Any(inner) => flat.extend(inner),
-                Self::All(inner) if inner.is_empty() => return Self::EVERYBODY,
-                part => flat.push(part),
+            match (part, is_any) {
+                (Self::Any(inner), true) | (Self::All(inner), false) => flat.extend(inner),
+                (Self::All(inner), true) if inner.is_empty() => return Self::EVERYBODY,
+                (Self::Any(inner), false) if inner.is_empty() => return Self::NOBODY,
+                (part, _) => flat.push(part),
             }
         }
-        Self::list(flat, Self::Any)
-    }
-
-    fn all(parts: Vec<Self>) -> Self {
-        let mut flat = Vec::with_capacity(parts.len());
-        for part in parts {
-            match part {
-                Self::All(inner) => flat.extend(inner),
-                Self::Any(inner) if inner.is_empty() => return Self::NOBODY,
-                part => flat.push(part),
-            }
-        }
-        Self::list(flat, Self::All)
-    }
-
-    fn list(mut parts: Vec<Self>, of: fn(Vec<Self>) -> Self) -> Self {
-        parts.sort_unstable();
-        parts.dedup();
-        match parts.pop() {
-            Some(only) if parts.is_empty() => only,
+        flat.sort_unstable();
+        flat.dedup();
+        match flat.pop() {
+            Some(only) if flat.is_empty() => only,
             last => {
-                parts.extend(last);
-                of(parts)
+                flat.extend(last);
+                if is_any { Self::Any(flat) } else { Self::All(flat) }
             }
         }
     }
 
-    fn write(&self, out: &mut BytesMut) {
-        let mut inner = BytesMut::new();
+    fn encode(&self) -> Vec<u8> {
+        let (mut inner, mut out) = (Vec::new(), Vec::new());
+        let mut put_key = |key: &str| {
+            if !key.is_empty() {
+                wire::put_bytes(&mut inner, KEY.into(), key.as_bytes());
+            }
+        };
         let field = match self {
             Self::Equals { key, value } => {
-                wire::put_field(&mut inner, KEY, key.as_bytes());
-                wire::put_header(&mut inner, VALUE, value.len());
-                inner.extend_from_slice(value.as_bytes());
+                put_key(key);
+                wire::put_bytes(&mut inner, VALUE.into(), value.as_bytes());
                 SINGLE
             }
             Self::Exists { key } => {
-                wire::put_field(&mut inner, KEY, key.as_bytes());
-                wire::put_header(&mut inner, EXISTS, 0);
+                put_key(key);
+                wire::put_bytes(&mut inner, EXISTS.into(), &[]);
                 SINGLE
             }
             Self::Any(parts) | Self::All(parts) => {
-                for part in parts {
-                    let mut listed = BytesMut::new();
-                    part.write(&mut listed);
-                    wire::put_header(&mut inner, LISTED, listed.len());
-                    inner.extend_from_slice(&listed);
-                }
+                parts.iter().for_each(|part| wire::put_bytes(&mut inner, LISTED.into(), &part.encode()));
                 if matches!(self, Self::Any(_)) { ANY_OF } else { ALL_OF }
             }
             Self::Not(part) => {
-                part.write(&mut inner);
+                inner = part.encode();
                 NOT
             }
         };
-        wire::put_header(out, field, inner.len());
-        out.extend_from_slice(&inner);
+        wire::put_bytes(&mut out, field.into(), &inner);
+        out
     }
 }
 
@@ -301,8 +278,7 @@ fn read(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Tree, Constrain
     let inner = field.bytes()?;
     match u8::try_from(field.number) {
         Ok(SINGLE) => read_single(inner),
-        Ok(ANY_OF) => Ok(Tree::any(read_list(inner, depth, nodes)?)),
-        Ok(ALL_OF) => Ok(Tree::all(read_list(inner, depth, nodes)?)),
+        Ok(number @ (ANY_OF | ALL_OF)) => Ok(Tree::list(read_list(inner, depth, nodes)?, number == ANY_OF)),
         Ok(NOT) => Ok(Tree::not(read(inner, depth, nodes)?)),
         _ => Err(ConstraintError::Malformed),
     }
