@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use redb::TableDefinition;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -149,7 +148,6 @@ pub(super) fn parse_record(type_url: &TypeUrl, row: RecordRow<'_>) -> Option<Rec
         Some(entry) => {
             let constraints = constraints.map(Constraints::parse).transpose().ok()?.flatten();
             let form = VersionForm { is_own, mark_bytes: usize::try_from(mark_bytes).ok()? };
-            let entry = Bytes::copy_from_slice(entry);
             Kept::Resource(Arc::new(Resource::from_entry(type_url, entry, constraints, form).ok()?))
         }
     };

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use prost::Message as _;
 use xxhash_rust::xxh3;
 
 mod derived_resource;
@@ -120,7 +121,7 @@ impl<'a> Envelope<'a> {
         }
         let mut is_redirect = false;
         if let Some(any) = body {
-            let found = any_type_url(any)?;
+            let (found, _) = any_parts(any)?;
             // Only xdstp names may be redirected (R-XT-07).
             is_redirect = found == REDIRECT && name.starts_with("xdstp://") && expected.as_str() != REDIRECT;
             if found != expected.as_str() && !is_redirect {
@@ -333,7 +334,7 @@ impl Resource {
 
     /// Type URL of the body; empty without one.
     pub fn type_url(&self) -> &str {
-        any_type_url(self.body()).unwrap_or_default()
+        any_parts(self.body()).unwrap_or_default().0
     }
 
     /// Hash of name, constraints, version and body: its share of the digest of a set (R-Relay-11).
@@ -443,10 +444,8 @@ fn forbids_caching(message: &[u8]) -> Result<bool, MalformedError> {
     let mut forbids = false;
     for field in wire::fields(message) {
         let field = field?;
-        match (field.number, field.value) {
-            (1, Value::Varint(value)) => forbids = value != 0,
-            (1, _) => return Err(MalformedError),
-            _ => {}
+        if field.number == 1 {
+            forbids = field.value != Value::Varint(0);
         }
     }
     Ok(forbids)
@@ -466,32 +465,24 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
 
 /// A negative duration counts as zero.
 fn duration(message: &[u8]) -> Result<Duration, MalformedError> {
-    const SECONDS: u32 = 1;
-    const NANOS: u32 = 2;
-    let (mut seconds, mut nanos) = (0_i64, 0_i64);
-    for field in wire::fields(message) {
+    let time = prost_types::Duration::decode(message).map_err(|_| MalformedError)?;
+    let nanos = u64::try_from(time.nanos).unwrap_or_default();
+    let seconds = Duration::from_secs(u64::try_from(time.seconds).unwrap_or_default());
+    Ok(seconds.saturating_add(Duration::from_nanos(nanos)))
+}
+
+/// Type URL and value of a `google.protobuf.Any`.
+pub(super) fn any_parts(any: &[u8]) -> Result<(&str, &[u8]), MalformedError> {
+    let (mut url, mut value): (&str, &[u8]) = ("", &[]);
+    for field in wire::fields(any) {
         let field = field?;
-        match (field.number, field.value) {
-            (SECONDS, Value::Varint(value)) => seconds = value.cast_signed(),
-            (NANOS, Value::Varint(value)) => nanos = value.cast_signed(),
-            (SECONDS | NANOS, _) => return Err(MalformedError),
+        match field.number {
+            1 => url = field.text()?,
+            2 => value = field.bytes()?,
             _ => {}
         }
     }
-    let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-    Ok(seconds.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())))
-}
-
-/// `google.protobuf.Any.type_url`.
-fn any_type_url(any: &[u8]) -> Result<&str, MalformedError> {
-    let mut url = "";
-    for field in wire::fields(any) {
-        let field = field?;
-        if field.number == 1 {
-            url = field.text()?;
-        }
-    }
-    Ok(url)
+    Ok((url, value))
 }
 
 #[cfg(test)]

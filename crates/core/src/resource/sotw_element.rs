@@ -15,8 +15,8 @@
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::encoded::{RESOURCE_BODY, RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION};
-use super::wire::{self, MalformedError, Value};
+use super::encoded::{RESOURCE_BODY, RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, any_parts};
+use super::wire::{self, Value};
 use super::{Envelope, EnvelopeError, TypeUrl};
 
 /// Type of an element that wraps its resource (R-SotW-22).
@@ -104,19 +104,6 @@ impl<'a> SotwElement<'a> {
         let bytes: &'a [u8] = self.wrapped.as_ref().map_or(&[], |(bytes, _)| bytes);
         wire::fields(bytes).flatten()
     }
-}
-
-fn any_parts(any: &[u8]) -> Result<(&str, &[u8]), MalformedError> {
-    let (mut url, mut value): (&str, &[u8]) = ("", &[]);
-    for field in wire::fields(any) {
-        let field = field?;
-        match field.number {
-            1 => url = field.text()?,
-            2 => value = field.bytes()?,
-            _ => {}
-        }
-    }
-    Ok((url, value))
 }
 
 /// Text of field 1. Clients judge the rest of a body (R-Up-14).

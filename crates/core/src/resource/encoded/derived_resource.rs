@@ -9,14 +9,10 @@
 //!
 //! Three facts are stored beside an encoding: constraints, whether the relay made up the version, and the length of its mark.
 
-use bytes::Bytes;
 use xxhash_rust::xxh3;
 
 use super::super::{Constraints, Name, TypeUrl};
-use super::{
-    Envelope, EnvelopeError, Form, Layout, RESOURCE_NAME, RESOURCE_VERSION, RESOURCES, Resource, begin_entry,
-    digest, eds_service, wire,
-};
+use super::{Envelope, EnvelopeError, Form, Layout, RESOURCES, Resource, begin_entry, digest, wire};
 
 /// `~` and the digits. A mark of a server is shorter.
 const BODY_MARK: usize = 17;
@@ -73,44 +69,28 @@ impl Resource {
         envelope.is_ok_and(|envelope| !envelope.do_not_cache)
     }
 
-    /// Reads back a [`delta_entry`](Self::delta_entry), without copying it.
+    /// Reads back a [`delta_entry`](Self::delta_entry).
     ///
     /// # Errors
     ///
     /// [`EnvelopeError`] if the bytes are no encoding of a resource of this type with a body.
     pub fn from_entry(
         type_url: &TypeUrl,
-        entry: Bytes,
+        entry: &[u8],
         constraints: Option<Constraints>,
         form: VersionForm,
     ) -> Result<Self, EnvelopeError> {
-        let whole = inner(&entry)?;
-        let envelope = Envelope::parse(whole, type_url)?;
-        let (head, version_bytes) = head(whole).ok_or(EnvelopeError::Malformed)?;
-        if version_bytes != envelope.version.len() || form.mark_bytes > version_bytes {
-            return Err(EnvelopeError::Malformed);
-        }
-        let any = envelope.body.ok_or(EnvelopeError::Malformed)?;
-        // The tail must be an element of a SotW response.
-        if any.as_ptr_range().end != entry.as_ptr_range().end {
-            return Err(EnvelopeError::Malformed);
-        }
-        let version = without_body_mark(envelope.version, form.mark_bytes);
-        let rest_at = entry.len() - whole.len() + head;
-        let body_at = entry.len() - any.len();
-        let header = wire::field_len(any.len()) - any.len();
-        let sotw_at = if envelope.is_redirect { entry.len() } else { body_at.saturating_sub(header) };
-        let name = Name::from(envelope.name);
+        let envelope = Envelope::parse(inner(entry)?, type_url)?;
+        let read = envelope.encode(type_url, Name::from(envelope.name)).ok_or(EnvelopeError::Malformed)?;
+        let mark = u32::try_from(form.mark_bytes).ok().filter(|mark| *mark <= read.layout.version);
+        let mark = mark.ok_or(EnvelopeError::Malformed)?;
+        let version = without_body_mark(read.version(), form.mark_bytes);
         Ok(Self {
-            digest: digest(envelope.name, constraints.as_ref(), version, xxh3::xxh3_64(any)),
-            eds_service: eds_service(type_url.kind(), any, &name),
-            name,
+            digest: digest(envelope.name, constraints.as_ref(), version, xxh3::xxh3_64(read.body())),
             constraints,
             own_version: form.is_own,
-            form: Form::Whole,
-            has_aliases: envelope.has_aliases,
-            layout: Layout::new(version_bytes, form.mark_bytes, [rest_at, sotw_at, body_at]),
-            entry,
+            layout: Layout { mark, ..read.layout },
+            ..read
         })
     }
 }
@@ -121,16 +101,6 @@ pub struct VersionForm {
     pub is_own: bool,
     /// Bytes at its end that the origin does not know.
     pub mark_bytes: usize,
-}
-
-/// Length of the fields of name and version, and of the version itself.
-fn head(whole: &[u8]) -> Option<(usize, usize)> {
-    let mut fields = wire::fields(whole).map_while(Result::ok);
-    let name = fields.next().filter(|field| field.number == RESOURCE_NAME)?;
-    let Some(version) = fields.next().filter(|field| field.number == RESOURCE_VERSION) else {
-        return Some((name.raw.len(), 0));
-    };
-    Some((name.raw.len() + version.raw.len(), version.bytes().ok()?.len()))
 }
 
 fn inner(entry: &[u8]) -> Result<&[u8], EnvelopeError> {
@@ -198,7 +168,7 @@ mod tests {
     fn a_marked_resource_is_laid_out_like_any_other() {
         let marked = resource("7", "", "2").marked_if_reused(&resource("7", "", "1")).expect("another body");
         let cds: TypeUrl = Kind::Cluster.into();
-        let read = Resource::from_entry(&cds, marked.delta_entry().clone(), None, marked.version_form());
+        let read = Resource::from_entry(&cds, marked.delta_entry(), None, marked.version_form());
         assert_eq!(read.as_ref(), Ok(&marked));
         assert_eq!(marked.aliases().collect::<Vec<_>>(), ["alias"]);
         let form = NameForm::Plain(marked.name());
@@ -219,14 +189,13 @@ mod tests {
             let sent = [alias, field(3, name.as_bytes()), field(1, version.as_bytes()), field(2, &any)].concat();
             let envelope = Envelope { mark: &mark, ..Envelope::parse(&sent, &cds).expect("good") };
             let resource = envelope.encode(&cds, name.into()).expect("a body");
-            let entry = resource.delta_entry().clone();
-            let read = Resource::from_entry(&cds, entry, None, resource.version_form());
+            let read = Resource::from_entry(&cds, resource.delta_entry(), None, resource.version_form());
             prop_assert_eq!(read, Ok(resource));
         }
 
         #[test]
         fn any_bytes_are_read_or_refused_without_a_panic(bytes: Vec<u8>) {
-            let read = Resource::from_entry(&Kind::Cluster.into(), bytes.into(), None, VersionForm::default());
+            let read = Resource::from_entry(&Kind::Cluster.into(), &bytes, None, VersionForm::default());
             read.into_iter().for_each(|resource| _ = resource.version().len());
         }
     }

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message as _;
 
 use super::super::name::resource_name;
 use super::super::{Name, wire};
@@ -95,17 +96,9 @@ impl Resource {
 }
 
 /// Not empty, as a TTL is more than zero.
-fn duration(time: Duration) -> BytesMut {
-    const SECONDS: u8 = 1 << 3;
-    const NANOS: u8 = 2 << 3;
-    let mut out = BytesMut::new();
-    for (tag, value) in [(SECONDS, time.as_secs()), (NANOS, time.subsec_nanos().into())] {
-        if value > 0 {
-            out.put_u8(tag);
-            wire::encode_varint(value, &mut out);
-        }
-    }
-    out
+fn duration(time: Duration) -> Vec<u8> {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: time.subsec_nanos().cast_signed() }.encode_to_vec()
 }
 
 #[cfg(test)]
