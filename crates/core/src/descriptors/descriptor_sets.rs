@@ -35,6 +35,7 @@ struct RawSet {
 
 struct DescriptorFile {
     bytes: Vec<u8>,
+    /// Without comments.
     proto: FileDescriptorProto,
 }
 
@@ -74,7 +75,7 @@ impl Descriptors {
                 let name = file.proto.name().to_owned();
                 if let Some((other, before)) = files.get(&name)
                     && ![0, at + 1].contains(other)
-                    && differ(&before.proto, &file.proto)
+                    && before.proto != file.proto
                 {
                     let other = &sets[other - 1].origin;
                     return Err(refuse(format!("has another {name:?} than {other}; leave one of them out")));
@@ -155,14 +156,9 @@ fn read(bytes: &[u8]) -> Result<Vec<DescriptorFile>, String> {
         return Err("has no files in it".to_owned());
     }
     let parsed = set.file.into_iter().map(|bytes| {
-        let proto = FileDescriptorProto::decode(bytes.as_slice())?;
+        let mut proto = FileDescriptorProto::decode(bytes.as_slice())?;
+        proto.source_code_info = None;
         Ok(DescriptorFile { bytes, proto })
     });
     parsed.collect::<Result<_, _>>().map_err(is_none)
-}
-
-/// Whether two files differ in more than comments.
-fn differ(one: &FileDescriptorProto, other: &FileDescriptorProto) -> bool {
-    let plain = |file: &FileDescriptorProto| FileDescriptorProto { source_code_info: None, ..file.clone() };
-    plain(one) != plain(other)
 }
