@@ -261,7 +261,10 @@ fn respell(text: &str, reserved: &[u8], out: &mut String) -> Option<()> {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         let byte = match byte {
-            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                u8::try_from(digit()? << 4 | digit()?).ok()?
+            }
             byte => byte,
         };
         if (b' '..b'~').contains(&byte) && !reserved.contains(&byte) {
@@ -271,15 +274,6 @@ fn respell(text: &str, reserved: &[u8], out: &mut String) -> Option<()> {
         }
     }
     Some(())
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
