@@ -40,8 +40,7 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<Arc<Resource>>,
     }
     let document = match format {
         Format::Binary => recognize(bytes)?,
-        Format::Json => text_formats::json(bytes)?,
-        Format::Yaml => text_formats::yaml(bytes)?,
+        Format::Json | Format::Yaml => text_formats::json_or_yaml(format, bytes)?,
         Format::Text => text_formats::text(bytes)?,
     };
     let resources = match &document {

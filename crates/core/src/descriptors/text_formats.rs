@@ -6,6 +6,7 @@
 //! - Equal texts give equal bytes (`encode`).
 //! - No error quotes a value, which may be a private key.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -67,24 +68,26 @@ impl Format {
     }
 }
 
-/// Reads a DiscoveryResponse, or one resource with its `@type`.
+/// Reads a DiscoveryResponse, or one resource with its `@type`, from JSON or YAML.
 ///
 /// # Errors
 ///
 /// Text that holds neither.
-pub fn json(bytes: &[u8]) -> Result<Document, TextError> {
+pub fn json_or_yaml(format: Format, bytes: &[u8]) -> Result<Document, TextError> {
     let text = utf8(bytes)?;
-    from_value(&json_value(text)?, text)
-}
-
-/// As [`json`], of YAML.
-///
-/// # Errors
-///
-/// Text that holds neither.
-pub fn yaml(bytes: &[u8]) -> Result<Document, TextError> {
-    let text = utf8(bytes)?;
-    from_value(&yaml_value(text)?, text)
+    let value = value(format, text)?;
+    let Value::Object(fields) = &value else {
+        return Err(TextError::Syntax(
+            "expected an object: a DiscoveryResponse, or a resource with \"@type\"".to_owned(),
+        ));
+    };
+    let (type_name, document): (_, fn(Vec<u8>) -> Document) = match fields.contains_key("@type") {
+        true => (ANY, Document::Any),
+        false => (DISCOVERY_RESPONSE, Document::Response),
+    };
+    let parsed = document_fault::read(&message(type_name)?, &value, text, &[], &DeserializeOptions::new());
+    let parsed = parsed.map_err(|fault| TextError::Syntax(format!("not a valid {type_name}: {fault}")))?;
+    Ok(document(encode(&parsed)?))
 }
 
 /// Reads an encoded `envoy.config.core.v3.Node` from a file that is a node or a bootstrap with one. The
@@ -95,10 +98,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Document, TextError> {
 /// [`TextError`] if the bytes are neither JSON nor YAML, or hold no node.
 pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, TextError> {
     let text = utf8(bytes)?;
-    let value = match Format::of(file) {
-        Some(Format::Json) => json_value(text)?,
-        _ => yaml_value(text)?,
-    };
+    let value = value(Format::of(file).unwrap_or(Format::Yaml), text)?;
     // A Node has no such field; bootstraps of Envoy and gRPC have.
     let node = value.get("node").unwrap_or(&value);
     if !node.is_object() {
@@ -131,7 +131,7 @@ pub fn message_json(type_name: &str, encoded: &[u8]) -> Result<Value, TextError>
 /// [`TextError`] if the bytes are no such JSON, or hold a type without a descriptor.
 pub fn read_response(json: &[u8]) -> Result<Vec<u8>, TextError> {
     let text = utf8(json)?;
-    let value = json_value(text)?;
+    let value = value(Format::Json, text)?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let response = document_fault::read(&message(DISCOVERY_RESPONSE)?, &value, text, &[], &options);
     let response =
@@ -143,11 +143,11 @@ fn utf8(bytes: &[u8]) -> Result<&str, TextError> {
     std::str::from_utf8(bytes).map_err(|error| TextError::Syntax(format!("not text: {error}")))
 }
 
-fn json_value(text: &str) -> Result<Value, TextError> {
-    serde_json::from_str(text).map_err(|error| TextError::Syntax(format!("not JSON: {error}")))
-}
-
-fn yaml_value(text: &str) -> Result<Value, TextError> {
+/// Reads JSON, or else YAML.
+fn value(format: Format, text: &str) -> Result<Value, TextError> {
+    if format == Format::Json {
+        return serde_json::from_str(text).map_err(|error| TextError::Syntax(format!("not JSON: {error}")));
+    }
     let options = serde_saphyr::options! {
         // YAML 1.2: `no` and `on` are words, as in a host name.
         strict_booleans: true,
@@ -180,24 +180,25 @@ fn yaml_fault(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// As [`json`], of proto text.
+/// As [`json_or_yaml`], of proto text.
 ///
 /// # Errors
 ///
 /// Text that holds neither.
 pub fn text(bytes: &[u8]) -> Result<Document, TextError> {
     let text = utf8(bytes)?;
-    let outline = outline(text)?;
+    check_depth(text)?;
     let response = DynamicMessage::parse_text_format(message(DISCOVERY_RESPONSE)?, text);
     match response {
-        Ok(_) if outline.blank => Err(TextError::Empty),
+        // It may have comments only.
+        Ok(response) if response.fields().next().is_none() => Err(TextError::Empty),
         Ok(response) => Ok(Document::Response(encode(&response)?)),
         Err(error) => match DynamicMessage::parse_text_format(message(ANY)?, text) {
             Ok(any) => Ok(Document::Any(encode(&any)?)),
             Err(any_error) => {
                 // At the top, `[` begins only the expanded form of an Any.
-                let (shape, error) =
-                    if outline.begins_with_bracket { (ANY, any_error) } else { (DISCOVERY_RESPONSE, error) };
+                let is_any = text.trim_start().starts_with('[');
+                let (shape, error) = if is_any { (ANY, any_error) } else { (DISCOVERY_RESPONSE, error) };
                 let fault = text_fault(&message(shape)?, text, &error);
                 Err(TextError::Syntax(format!("not the text of a {shape}: {fault}")))
             }
@@ -225,37 +226,13 @@ fn text_fault(message: &MessageDescriptor, text: &str, error: &ParseError) -> St
     format!("line {line}: {reason}")
 }
 
-fn from_value(value: &Value, text: &str) -> Result<Document, TextError> {
-    let Value::Object(fields) = value else {
-        return Err(TextError::Syntax(
-            "expected an object: a DiscoveryResponse, or a resource with \"@type\"".to_owned(),
-        ));
-    };
-    let (type_name, document): (_, fn(Vec<u8>) -> Document) = match fields.contains_key("@type") {
-        true => (ANY, Document::Any),
-        false => (DISCOVERY_RESPONSE, Document::Response),
-    };
-    let parsed = document_fault::read(&message(type_name)?, value, text, &[], &DeserializeOptions::new());
-    let parsed = parsed.map_err(|fault| TextError::Syntax(format!("not a valid {type_name}: {fault}")))?;
-    Ok(document(encode(&parsed)?))
-}
-
-struct Outline {
-    blank: bool,
-    begins_with_bracket: bool,
-}
-
 /// Scans proto text without parsing it, to bound the depth: the parser recurses as deep as the text nests.
-fn outline(text: &str) -> Result<Outline, TextError> {
-    let mut outline = Outline { blank: true, begins_with_bracket: false };
+fn check_depth(text: &str) -> Result<(), DescriptorError> {
     let mut depth = 0_usize;
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         match byte {
-            b'#' => {
-                bytes.find(|&byte| byte == b'\n');
-                continue;
-            }
+            b'#' => _ = bytes.find(|&byte| byte == b'\n'),
             b'"' | b'\'' => {
                 while let Some(inner) = bytes.next().filter(|&inner| inner != byte && inner != b'\n') {
                     if inner == b'\\' {
@@ -268,14 +245,10 @@ fn outline(text: &str) -> Result<Outline, TextError> {
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err(DescriptorError::TooDeep.into());
-        }
-        if outline.blank && !byte.is_ascii_whitespace() {
-            outline.blank = false;
-            outline.begins_with_bracket = byte == b'[';
+            return Err(DescriptorError::TooDeep);
         }
     }
-    Ok(outline)
+    Ok(())
 }
 
 /// Canonical encoding of a message: equal texts give equal bytes, in every run and on every machine. The
@@ -298,36 +271,33 @@ fn encode_at(message: &DynamicMessage, depth: usize) -> Result<Vec<u8>, Descript
     }
     let mut out = Vec::new();
     for (field, value) in message.fields() {
-        let number = field.number();
-        match value {
-            ProtoValue::Message(inner) if !field.is_group() => {
-                put_bytes(&mut out, number, &encode_at(inner, depth + 1)?);
-            }
-            ProtoValue::List(items)
-                if matches!(items.first(), Some(ProtoValue::Message(_))) && !field.is_group() =>
-            {
-                for inner in items.iter().filter_map(ProtoValue::as_message) {
-                    put_bytes(&mut out, number, &encode_at(inner, depth + 1)?);
-                }
+        let messages: Vec<Cow<'_, DynamicMessage>> = match value {
+            ProtoValue::Message(inner) => vec![Cow::Borrowed(inner)],
+            ProtoValue::List(items) => {
+                items.iter().filter_map(ProtoValue::as_message).map(Cow::Borrowed).collect()
             }
             ProtoValue::Map(entries) => {
                 let mut entries: Vec<(&MapKey, &ProtoValue)> = entries.iter().collect();
                 entries.sort_unstable_by_key(|(key, _)| *key);
-                for (key, value) in entries {
-                    let Some(mut entry) = field.kind().as_message().cloned().map(DynamicMessage::new) else {
-                        continue; // never: the kind of a map field is the message of its entries
-                    };
+                let entry = |(key, value): (&MapKey, &ProtoValue)| {
+                    let mut entry = DynamicMessage::new(field.kind().as_message()?.clone());
                     entry.set_field_by_number(1, key.clone().into());
                     entry.set_field_by_number(2, value.clone());
-                    put_bytes(&mut out, number, &encode_at(&entry, depth + 1)?);
-                }
+                    Some(Cow::Owned(entry))
+                };
+                entries.into_iter().filter_map(entry).collect()
             }
+            _ => Vec::new(),
+        };
+        if messages.is_empty() || field.is_group() {
             // Numbers, strings and lists of them have only one encoding.
-            _ => {
-                let mut single = DynamicMessage::new(message.descriptor());
-                single.set_field(&field, value.clone());
-                out.extend(single.encode_to_vec());
-            }
+            let mut single = DynamicMessage::new(message.descriptor());
+            single.set_field(&field, value.clone());
+            out.extend(single.encode_to_vec());
+            continue;
+        }
+        for inner in messages {
+            put_bytes(&mut out, field.number(), &encode_at(&inner, depth + 1)?);
         }
     }
     for (extension, value) in message.extensions() {
