@@ -12,15 +12,11 @@ use serde_saphyr::granit_parser::{self, Event, Parser};
 
 use super::{ANY, DescriptorError, message as descriptor, message_name};
 
-/// Most values of an enum that a message lists.
-const LISTED: usize = 8;
-
 /// Reads `value`, which stands at `place` in `text`.
 ///
 /// # Errors
 ///
-/// Its first fault. Example: `tlsCertificate.privateKey (line 7): expected an object
-/// (envoy.config.core.v3.DataSource)`.
+/// Its first fault. Example: `tlsCertificate.privateKey (line 7): expected envoy.config.core.v3.DataSource`.
 pub(super) fn read(
     message: &MessageDescriptor,
     value: &Value,
@@ -98,20 +94,19 @@ impl<'v> Part<'v> {
 
     /// The fault, and the unknown field that it is about. That is never shown, because it may be a misplaced value.
     fn fault(&self) -> (String, Option<&'v str>) {
-        let Some(message) = self.kind.as_message().filter(|_| self.whole.is_none()) else {
-            return (
-                format!("expected {}", self.whole.map_or_else(|| words(&self.kind), str::to_owned)),
-                None,
-            );
+        let expected = || match self.whole {
+            Some(whole) => (format!("expected {whole}"), None),
+            // The debug form is the name of the type.
+            None => (format!("expected {:?}", self.kind), None),
         };
-        let expected = || (format!("expected {}", form(message)), None);
-        let inner = match content(message, self.value) {
+        let message = self.kind.as_message().filter(|_| self.whole.is_none());
+        let inner = match message.and_then(|message| content(message, self.value)) {
             Some(Ok(inner)) if !has_own_form(&inner) => inner,
             Some(Err(error)) => return (error.to_string(), None),
             _ => return expected(),
         };
         let Value::Object(fields) = self.value else { return expected() };
-        let is_type = |key: &str| key == "@type" && message.full_name() == ANY;
+        let is_type = |key: &str| key == "@type" && message.is_some_and(|message| message.full_name() == ANY);
         if let Some(key) = fields.keys().find(|key| !is_type(key) && field_of(&inner, key).is_none()) {
             return (unknown_field(&inner, key), Some(key));
         }
@@ -152,53 +147,9 @@ fn unknown_field(message: &MessageDescriptor, key: &str) -> String {
     text
 }
 
-/// Whether the message's JSON form is not an object of its fields.
+/// Whether the message may have another JSON form than an object of its fields.
 fn has_own_form(message: &MessageDescriptor) -> bool {
-    message.parent_file().package_name() == "google.protobuf" && form_of(message.name()).is_some()
-}
-
-fn form(message: &MessageDescriptor) -> String {
-    match form_of(message.name()).filter(|_| has_own_form(message)) {
-        Some(form) => form.to_owned(),
-        None => format!("an object ({})", message.full_name()),
-    }
-}
-
-fn form_of(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "Any" => "an object with the \"@type\" of a known message",
-        "Duration" => "a duration such as \"1.5s\"",
-        "Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"",
-        "FieldMask" => "names of fields such as \"a,b.c\"",
-        "BoolValue" => "true or false",
-        "StringValue" => "a text",
-        "BytesValue" => "a text in base64",
-        "DoubleValue" | "FloatValue" => "a number",
-        "Int32Value" | "UInt32Value" | "Int64Value" | "UInt64Value" => "a whole number",
-        "Struct" | "Empty" => "an object",
-        "ListValue" => "a list",
-        "Value" => "a value",
-        _ => return None,
-    })
-}
-
-fn words(kind: &Kind) -> String {
-    let words = match kind {
-        Kind::Enum(values) => {
-            let (names, more): (Vec<_>, Vec<_>) =
-                values.values().enumerate().partition(|(at, _)| *at < LISTED);
-            let names: Vec<_> = names.iter().map(|(_, value)| value.name()).collect();
-            let more = if more.is_empty() { "" } else { ", …" };
-            return format!("one of {}{more}", names.join(", "));
-        }
-        Kind::Bool => "true or false",
-        Kind::String => "a text",
-        Kind::Bytes => "a text in base64",
-        Kind::Double | Kind::Float => "a number",
-        Kind::Message(message) => return form(message),
-        _ => "a whole number",
-    };
-    words.to_owned()
+    message.parent_file().package_name() == "google.protobuf"
 }
 
 /// Line of the value at the end of a path, or of the last step in the text. JSON is read as YAML.
