@@ -112,8 +112,7 @@ impl Asker {
 impl Subscription {
     /// First delta request, with held versions. Only the first one of a stream needs a node.
     pub(super) fn delta(&self, node: Option<&Asker>, held: HashMap<String, String>) -> Bytes {
-        let names = self.names_or(vec![Name::WILDCARD.to_owned()]);
-        let (resource_names_subscribe, resource_locators_subscribe) = self.located(names);
+        let (resource_names_subscribe, resource_locators_subscribe) = self.located(false);
         let request = DeltaDiscoveryRequest {
             type_url: self.type_url.as_str().to_owned(),
             resource_names_subscribe,
@@ -126,7 +125,7 @@ impl Subscription {
 
     /// State-of-the-world request: the first one, or the ACK of this version and nonce.
     pub(super) fn sotw(&self, node: Option<&Asker>, version: &str, nonce: &str) -> Bytes {
-        let (resource_names, resource_locators) = self.located(self.full_names());
+        let (resource_names, resource_locators) = self.located(true);
         let request = DiscoveryRequest {
             version_info: version.to_owned(),
             type_url: self.type_url.as_str().to_owned(),
@@ -143,20 +142,16 @@ impl Subscription {
         Ok(message_json("envoy.service.discovery.v3.DiscoveryRequest", &self.sotw(Some(node), version, ""))?)
     }
 
-    /// Names for a full list. Uses the legacy wildcard if the type has one: not every server knows the other
-    /// (R-SotW-14).
-    fn full_names(&self) -> Vec<String> {
-        let is_legacy = self.type_url.kind().has_legacy_wildcard() && self.parameters.is_empty();
-        self.names_or(if is_legacy { Vec::new() } else { vec![Name::WILDCARD.to_owned()] })
-    }
-
-    fn names_or(&self, all: Vec<String>) -> Vec<String> {
-        if self.names.is_empty() { all } else { self.names.iter().cloned().collect() }
-    }
-
-    /// Plain names and locators: with parameters, all names are locators.
-    fn located(&self, names: Vec<String>) -> (Vec<String>, Vec<ResourceLocator>) {
-        if self.parameters.is_empty() {
+    /// Plain names, or with parameters locators only. A full list uses the legacy wildcard if the type has one: not
+    /// every server knows the other (R-SotW-14).
+    fn located(&self, is_full: bool) -> (Vec<String>, Vec<ResourceLocator>) {
+        let is_plain = self.parameters.is_empty();
+        let is_legacy = is_full && is_plain && self.type_url.kind().has_legacy_wildcard();
+        let mut names: Vec<String> = self.names.iter().cloned().collect();
+        if names.is_empty() && !is_legacy {
+            names.push(Name::WILDCARD.to_owned());
+        }
+        if is_plain {
             return (names, Vec::new());
         }
         let parameters: HashMap<String, String> =
