@@ -122,37 +122,36 @@ fn normal(name: &str) -> String {
 }
 
 #[cfg(test)]
-impl Update {
-    /// Response with these resources (name, version, body) and removals.
-    pub(crate) fn of_test(
-        kind: deltafan_core::resource::Kind,
-        is_delta: bool,
-        found: &[(&str, &str, &str)],
-        removed: &[&str],
-    ) -> Self {
-        let found = found.iter().map(|(name, version, body)| {
-            let (version, body) = ((*version).to_owned(), body.as_bytes().to_vec().into());
-            (normal(name), Found { version, body, aliases: Vec::new() })
-        });
-        Self {
-            found: found.collect(),
-            removed: removed.iter().map(|name| normal(name)).collect(),
-            is_delta,
-            version: String::new(),
-            nonce: String::new(),
-            type_url: kind.into(),
-            bytes: 0,
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use bytes::BytesMut;
     use deltafan_core::proto::ResourceName;
     use deltafan_core::resource::{Kind, wire};
 
     use super::*;
+
+    impl Update {
+        /// Response with these resources (name, version, body) and removals.
+        pub(crate) fn of_test(
+            kind: Kind,
+            is_delta: bool,
+            found: &[(&str, &str, &str)],
+            removed: &[&str],
+        ) -> Self {
+            let found = found.iter().map(|(name, version, body)| {
+                let (version, body) = ((*version).to_owned(), body.as_bytes().to_vec().into());
+                (normal(name), Found { version, body, aliases: Vec::new() })
+            });
+            Self {
+                found: found.collect(),
+                removed: removed.iter().map(|name| normal(name)).collect(),
+                is_delta,
+                version: String::new(),
+                nonce: String::new(),
+                type_url: kind.into(),
+                bytes: 0,
+            }
+        }
+    }
 
     /// Encoded `Resource`.
     fn resource(name: &str, alias: &str, has_body: bool) -> Bytes {

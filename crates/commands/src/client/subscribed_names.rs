@@ -29,11 +29,6 @@ impl Subscription {
         Self { type_url, names, parameters }
     }
 
-    #[cfg(test)]
-    pub(super) fn of_test(kind: deltafan_core::resource::Kind, names: &[&str]) -> Self {
-        Self::new(kind.into(), names.iter().map(|name| (*name).to_owned()).collect(), Parameters::NONE)
-    }
-
     /// Whether the number of resources is unknown: wildcard or collection.
     pub(super) fn is_open_ended(&self) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| is_collection(name))
@@ -79,6 +74,12 @@ impl Subscription {
 mod tests {
     use super::*;
     use deltafan_core::resource::Kind;
+
+    impl Subscription {
+        pub(crate) fn of_test(kind: Kind, names: &[&str]) -> Self {
+            Self::new(kind.into(), names.iter().map(|name| (*name).to_owned()).collect(), Parameters::NONE)
+        }
+    }
 
     const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
     const MEMBER: &str = "xdstp://a/t/foo/x?l=w&k=v";
