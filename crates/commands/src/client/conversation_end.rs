@@ -33,8 +33,6 @@ pub(crate) enum Ended {
     NotYet(String),
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     NotRest(anyhow::Error),
-    #[error("the answer of the server has more than 1 GiB; ask for some resources by name")]
-    TooLarge,
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     Faulty(anyhow::Error),
 }
@@ -69,7 +67,8 @@ impl Ended {
 
     pub(crate) fn explain(self, transport: Transport) -> anyhow::Error {
         let text = self.to_string();
-        match self.remedy(transport) {
+        // That text has the remedy.
+        match self.remedy(transport).filter(|_| !text.contains(NOT_XDS)) {
             Some(remedy) => anyhow::anyhow!("{}; {remedy}", text.trim_end_matches('.')),
             None => anyhow::Error::msg(text),
         }
@@ -81,9 +80,6 @@ impl Ended {
         const NO_REST: &str = "the server has no REST-JSON at this address; use --transport delta or sotw, or check the port of --server";
         let is_grpc = transport != Transport::Rest;
         match self {
-            // Its text has the remedy.
-            Self::Refused(status) if status.message().starts_with(NOT_XDS) => None,
-            Self::Http(_, words) if words.starts_with(NOT_XDS) => None,
             Self::NoConnection(why)
                 if is_grpc && [NOT_HTTP2, CLOSED].iter().any(|text| why.contains(text)) =>
             {

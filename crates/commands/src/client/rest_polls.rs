@@ -9,6 +9,7 @@ use deltafan_core::descriptors::text_formats::read_response;
 use deltafan_core::routes::poll_path;
 use deltafan_transport::terminal::in_one_line;
 use deltafan_transport::transfer::Transfers;
+use http::uri::Authority;
 use http::{Request, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
@@ -20,8 +21,6 @@ use super::conversation_end::Ended;
 use super::server_address::Server;
 use crate::http1_client::{Connection, LARGEST, NoResponse};
 
-/// Longest silence within a poll. A relay holds a poll for `rest.hold`.
-const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// Time between polls if the server does not hold them.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -92,7 +91,12 @@ impl Polls {
 
     async fn poll(&mut self) -> Result<(StatusCode, Bytes), Ended> {
         let request = self.query.asked.poll(&self.query.asker, &self.version).map_err(Ended::Faulty)?;
-        let request = self.post(request.to_string()).map_err(Ended::Faulty)?;
+        let host = self.query.server.endpoint.uri().authority().map_or("localhost", Authority::as_str);
+        let request = Request::post(&self.path)
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(request.to_string().into()))
+            .map_err(|error| Ended::Faulty(error.into()))?;
         let no_response = |why| match why {
             NoResponse::NoServer(why) => self.query.server.no_connection(&why),
             NoResponse::Lost(why) => Ended::Lost(why),
@@ -101,20 +105,10 @@ impl Polls {
             Some(first) => first,
             None => connect(&self.query.server).await?,
         };
-        let response = unless_silent(connection.ask(request)).await?.map_err(no_response)?;
+        let response = connection.ask(request).await.map_err(no_response)?;
         let status = response.status();
         let body = read(response.into_body(), &self.transfers).await?;
         Ok((status, body))
-    }
-
-    fn post(&self, body: String) -> anyhow::Result<Request<Full<Bytes>>> {
-        let host =
-            self.query.server.endpoint.uri().authority().map_or("localhost", |authority| authority.as_str());
-        let request = Request::post(&self.path)
-            .header(header::HOST, host)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body.into()))?;
-        Ok(request)
     }
 }
 
@@ -129,7 +123,7 @@ where
 {
     let mut transfer = transfers.of_stream();
     let mut whole = BytesMut::new();
-    while let Some(frame) = unless_silent(body.frame()).await? {
+    while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Ended::Lost(format!("within an answer: {error}")))?;
         let data = frame.into_data();
         transfer.read(data.as_ref().map_or(0, Bytes::len), true, Instant::now().into_std());
@@ -143,11 +137,6 @@ where
     Ok(whole.freeze())
 }
 
-async fn unless_silent<T>(next: impl Future<Output = T>) -> Result<T, Ended> {
-    let late = |_| Ended::Lost(format!("the server has sent nothing for {LONGEST_SILENCE:?} within a poll"));
-    tokio::time::timeout(LONGEST_SILENCE, next).await.map_err(late)
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -157,23 +146,6 @@ mod tests {
     use http_body_util::StreamBody;
 
     use super::*;
-
-    /// Body of three bytes with such a pause before each.
-    async fn paced(pause: Duration) -> Result<Bytes, Ended> {
-        let frames = stream::iter(["a", "b", "c"]).then(move |byte| async move {
-            tokio::time::sleep(pause).await;
-            Ok::<_, Infallible>(Frame::data(Bytes::from(byte)))
-        });
-        read(StreamBody::new(Box::pin(frames)), &Transfers::default()).await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_may_take_any_time_while_bytes_come() {
-        let second = Duration::from_secs(1);
-        assert_eq!(paced(LONGEST_SILENCE - second).await.unwrap(), "abc");
-        let error = paced(LONGEST_SILENCE + second).await.unwrap_err().to_string();
-        assert_eq!(error, "the connection was lost: the server has sent nothing for 60s within a poll");
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_part_of_an_answer_is_seen() {

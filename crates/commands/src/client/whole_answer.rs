@@ -106,7 +106,8 @@ impl Answer {
             self.reason = None;
             bytes += update.bytes;
             if bytes > LARGEST {
-                return Err(Ended::TooLarge);
+                let large = "the answer of the server has more than 1 GiB; ask for some resources by name";
+                return Err(Ended::Faulty(anyhow::Error::msg(large)));
             }
             quiet = quiet.max(2 * waits_since.elapsed()).min(QUIET.1);
             waits_since = Instant::now();
