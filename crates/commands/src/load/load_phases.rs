@@ -1,11 +1,10 @@
 //! Phases of a load: clients connect, first states arrive, changes are measured. A terminal shows the progress.
 
-use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -52,17 +51,22 @@ async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measu
     let mut pace =
         tokio::time::interval((Duration::from_secs(1) / of.rate.get()).max(Duration::from_micros(1)));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let progress = Progress::new();
-    progress.begin(CONNECTING, of.clients as u64);
+    // On stderr, if that is a terminal. Clears itself.
+    let bar = ProgressBar::new(0);
+    begin(&bar, CONNECTING, of.clients as u64);
+    let joined = || {
+        let measures = measures.lock();
+        show(&bar, measures.answered as u64, &measures);
+    };
     for number in 0..of.clients {
         pace.tick().await;
         fleet.spawn(Member::new(of, number, Arc::clone(measures)).live());
-        progress.joined(&measures.lock());
+        joined();
     }
     let late = Instant::now() + of.patience;
     while !measures.lock().is_settled(of.clients) && Instant::now() < late {
         tokio::time::sleep(TICK).await;
-        progress.joined(&measures.lock());
+        joined();
     }
     if measures.lock().answered == 0 {
         return;
@@ -72,52 +76,26 @@ async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measu
     while !is_quiet() && Instant::now() < late {
         tokio::time::sleep(TICK).await;
     }
-    let begun = Instant::now();
-    measures.lock().begin(begun);
-    progress.begin(MEASURING, of.duration.as_secs());
-    while let Some(left) = of.duration.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+    let measured_since = Instant::now();
+    measures.lock().begin(measured_since);
+    begin(&bar, MEASURING, of.duration.as_secs());
+    while let Some(left) = of.duration.checked_sub(measured_since.elapsed()).filter(|left| !left.is_zero()) {
         tokio::time::sleep(TICK.min(left)).await;
-        progress.measured(begun.elapsed(), &measures.lock());
+        show(&bar, measured_since.elapsed().as_secs(), &measures.lock());
     }
 }
 
-/// On stderr; hidden unless that is a terminal.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new() -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
-        let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        Self(ProgressBar::with_draw_target(None, target))
+fn begin(bar: &ProgressBar, template: &str, length: u64) {
+    // Fails only for a malformed template.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("##-"));
     }
-
-    fn joined(&self, measures: &Measures) {
-        self.0.set_position(measures.answered as u64);
-        if measures.failed > 0 {
-            self.0.set_message(format!("{} attempts failed", measures.failed));
-        }
-    }
-
-    fn measured(&self, time: Duration, measures: &Measures) {
-        self.0.set_position(time.as_secs());
-        let lost =
-            if measures.lost > 0 { format!(", {} streams lost", measures.lost) } else { String::new() };
-        self.0.set_message(format!("{} changes{lost}", measures.changes));
-    }
-
-    fn begin(&self, template: &str, length: u64) {
-        // Fails only for a malformed template.
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.0.set_style(style.progress_chars("##-"));
-        }
-        self.0.reset();
-        self.0.set_length(length);
-        self.0.set_message("");
-    }
+    bar.reset();
+    bar.set_length(length);
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+fn show(bar: &ProgressBar, position: u64, of: &Measures) {
+    bar.set_position(position);
+    let Measures { changes, failed, lost, .. } = of;
+    bar.set_message(format!("{changes} changes, {failed} attempts failed, {lost} streams lost"));
 }

@@ -69,7 +69,9 @@ fn table(of: &Json) -> String {
     let mut table = Table::new(["TIME", "COUNT", "P50", "P90", "P99", "P99.9", "MAX"]);
     for name in TIMES {
         let times = &of[name];
-        let millis = |key: &str| times[key].as_f64().map_or_else(|| "-".to_owned(), in_millis);
+        let millis = |key: &str| {
+            times[key].as_f64().map_or_else(|| "-".to_owned(), |millis| format!("{millis:.2} ms"))
+        };
         let quantiles = QUANTILES.map(|(key, _)| millis(key));
         let own = [name.replace('_', " "), times["count"].to_string()];
         table.row(own.into_iter().chain(quantiles).chain([millis(LONGEST)]));
@@ -113,16 +115,4 @@ fn figures(times: &Times) -> Json {
 
 fn millis(time: Duration) -> f64 {
     time.as_micros() as f64 / 1_000.0
-}
-
-/// With the three significant digits of the measures.
-fn in_millis(millis: f64) -> String {
-    let digits = if millis < 10.0 {
-        2
-    } else if millis < 100.0 {
-        1
-    } else {
-        0
-    };
-    format!("{millis:.digits$} ms")
 }
