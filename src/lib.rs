@@ -14,7 +14,6 @@ pub mod reload;
 pub mod snapshot;
 pub mod telemetry;
 pub mod tls;
-pub mod traces;
 pub mod upstream;
 
 pub use deltafan_core::{

@@ -21,6 +21,6 @@ mod resources_report;
 mod view;
 
 pub use groups_report::{refusals, rollouts_of};
-pub use registry::{Fleet, PollRequest, Registration, Spread, spread};
+pub use registry::{Fleet, PollRequest, Registration};
 pub use resource_history::{GroupStates, earlier_states};
 pub use view::{Document, LookError, Query, View, clip, document, seconds};

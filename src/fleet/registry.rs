@@ -1,6 +1,4 @@
 //! Records of all streams and polls, updated by their connections.
-//!
-//! Counts also the progress of changes to the clients over their records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +14,8 @@ use crate::node_group::GroupKey;
 use crate::proto;
 use crate::resource::{Parameters, TypeUrl};
 use crate::subscription::{
-    Audience, Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, ResourceState, Session, TypeProgress,
+    Audience, Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, Session, TypeProgress,
 };
-use crate::upstream::StoredChange;
 
 /// Names listed for a rejection.
 pub(super) const NAMES: usize = 8;
@@ -321,71 +318,4 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.fleet.open.lock().remove(&self.record.id);
     }
-}
-
-/// Progress of the clients that a change concerns. Excludes observers and polls, which do not acknowledge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
-    /// Open at its arrival, and asking for any of it.
-    pub clients: usize,
-    /// Clients that were sent it, or a later state.
-    pub sent: usize,
-    pub accepted: usize,
-    pub rejected: usize,
-    /// When the last of them was sent its newest response.
-    pub last_sent: Option<Instant>,
-    pub last_answer: Option<Instant>,
-}
-
-impl Spread {
-    pub const fn is_sent(&self) -> bool {
-        self.sent == self.clients
-    }
-
-    pub const fn is_answered(&self) -> bool {
-        self.accepted + self.rejected == self.clients
-    }
-
-    fn count(&mut self, change: &StoredChange, record: &Record) {
-        if record.opened > change.arrived {
-            return;
-        }
-        // Copy, so that the client's connection does not wait for the rest.
-        let progress = record.state().find(&change.type_url).map(|progress| progress.clone());
-        let Some(progress) = progress else { return };
-        let Some(audience) = progress.upgrade() else { return };
-        let of = audience.of();
-        if of.cache() != change.cache || audience.is_observer() {
-            return;
-        }
-        let Some(store) = change.stores.iter().find(|store| store.index == of.index()) else { return };
-        if !store.snapshot.has_news_for(audience.subscription(), change.since) {
-            return;
-        }
-        self.clients += 1;
-        let answered = match progress.reached(store.snapshot.generation()) {
-            ResourceState::Unknown | ResourceState::NotSent => return,
-            ResourceState::Stale => None,
-            ResourceState::Synced => {
-                self.accepted += 1;
-                progress.newest_acked().map(|acked| acked.at)
-            }
-            ResourceState::Rejected(rejection) => {
-                self.rejected += 1;
-                Some(rejection.delivery.at)
-            }
-        };
-        self.sent += 1;
-        self.last_sent = self.last_sent.max(progress.newest_sent().map(|sent| sent.at));
-        self.last_answer = self.last_answer.max(answered);
-    }
-}
-
-/// Counts the clients of each change.
-pub fn spread<'c>(fleet: &Fleet, changes: impl Iterator<Item = &'c StoredChange>) -> Vec<Spread> {
-    let mut all: Vec<_> = changes.map(|change| (change, Spread::default())).collect();
-    for record in fleet.after(0) {
-        all.iter_mut().for_each(|(change, spread)| spread.count(change, &record));
-    }
-    all.into_iter().map(|(_, spread)| spread).collect()
 }

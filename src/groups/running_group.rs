@@ -19,8 +19,8 @@ use crate::proto::Node;
 use crate::snapshot::{self, Disk, GroupId, LiveGroup, Restore, StoredGroup, node_digest};
 use crate::subscription::{Code, SessionError};
 use crate::upstream::{
-    ChangeSink, Client, Counters, DirectorySource, Mux, NodeBudget, NodeBudgetError, Representative, Servers,
-    Settings, Stay, Tuner, Tuning,
+    Client, Counters, DirectorySource, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings,
+    Stay, Tuner, Tuning,
 };
 
 /// Upstream event counters, under their metric names.
@@ -232,8 +232,6 @@ pub struct Starter {
     pub disk: Option<Arc<Disk>>,
     /// Guard of changes, if any.
     pub rollout: Option<RolloutSettings>,
-    /// Sink for changes that are followed to the clients.
-    pub changes: Option<ChangeSink>,
     /// Groups run until then.
     pub stop: CancellationToken,
     /// Cancelled by a task that ends early.
@@ -290,7 +288,6 @@ impl Starter {
         let mut mux = Mux::new(writer, Settings { node, ..self.settings.clone() });
         mux.tune(tuning);
         let client = prepare(Client::on(mux, Arc::clone(&self.servers)));
-        let client = client.handing_changes_to(self.changes.clone());
         let tuner = client.tuner();
         let origin = Origin::Server { state: client.state(), servers: Arc::clone(&self.servers) };
         let source = Source {

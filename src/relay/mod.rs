@@ -41,7 +41,6 @@ use crate::identity::Peer;
 use crate::snapshot::WriterThread;
 use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::tls::reload::Reloader;
-use crate::traces::{TraceThread, Traces};
 
 #[cfg(test)]
 mod tests;
@@ -57,8 +56,6 @@ pub struct Relay {
     status: Arc<RelayStatus>,
     /// `None` without a snapshot.
     saving: Option<WriterThread>,
-    /// `None` without traces.
-    traces: Option<TraceThread>,
     listening: TaskTracker,
     failed: CancellationToken,
     _stop: DropGuard,
@@ -92,11 +89,9 @@ impl Relay {
         let (listeners, addresses) = bind(config, &reloader)?;
         let admin = bind_admin(config).await?;
 
-        let traces = Traces::from_environment(config.upstream.directory.is_none());
-        let changes = traces.as_ref().map(|traces| traces.sink().clone());
         let failed = CancellationToken::new();
         let ends = (everything.clone(), failed.clone());
-        let groups = origin::start(config, &reloader, (disk.as_ref(), saved), changes, ends)?;
+        let groups = origin::start(config, &reloader, (disk.as_ref(), saved), ends)?;
 
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
@@ -119,12 +114,6 @@ impl Relay {
         }
 
         let saving = relay_snapshot::keep(disk.as_ref(), &groups);
-        let traces = traces.and_then(|traces| {
-            let started = traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups));
-            let fault =
-                |error: &_| tracing::error!(%error, "cannot start the thread of traces; serving without");
-            started.inspect_err(fault).ok()
-        });
         let status = Arc::new(RelayStatus {
             fleet: Arc::clone(&server.fleet),
             disk,
@@ -159,7 +148,6 @@ impl Relay {
             reloader,
             status,
             saving,
-            traces,
             listening,
             failed,
             _stop: everything.drop_guard(),
@@ -222,9 +210,6 @@ impl Relay {
         if let Some(saving) = self.saving {
             // The last changes are kept.
             drop(tokio::task::spawn_blocking(move || saving.finish()).await);
-        }
-        if let Some(traces) = self.traces {
-            drop(tokio::task::spawn_blocking(move || traces.finish()).await);
         }
         self.status.everything.cancel();
         self.listening.wait().await;

@@ -14,7 +14,7 @@ use crate::directory::Directory;
 use crate::groups::{Group, Groups, Starter, spawn_essential};
 use crate::snapshot::{Disk, Restore};
 use crate::tls::reload::Reloader;
-use crate::upstream::{Backoff, ChangeSink, DirectorySource, NodeBudget, Options, Servers, Settings};
+use crate::upstream::{Backoff, DirectorySource, NodeBudget, Options, Servers, Settings};
 
 /// Connections to the control planes.
 fn connections(config: &Config, reloader: &Reloader) -> anyhow::Result<Servers> {
@@ -47,7 +47,6 @@ pub(super) fn start(
     config: &Config,
     reloader: &Reloader,
     (disk, saved): (Option<&Arc<Disk>>, Option<Restore>),
-    changes: Option<ChangeSink>,
     (stop, failed): (CancellationToken, CancellationToken),
 ) -> anyhow::Result<Arc<Groups>> {
     let limits = cache_limits(config);
@@ -64,7 +63,6 @@ pub(super) fn start(
                 tuned: Mutex::new((tuning(config), limits)),
                 disk: disk.cloned(),
                 rollout,
-                changes,
                 stop: stop.clone(),
                 failed,
             };

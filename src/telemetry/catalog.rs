@@ -34,7 +34,7 @@ deltafan_core::labelled! {
 }
 
 deltafan_core::labelled! {
-    /// Labels are keys of the configuration, or a variable of the environment.
+    /// Labels are keys of the configuration.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Needs {
         Nothing = "",
@@ -44,7 +44,6 @@ deltafan_core::labelled! {
         Rollout = "rollout.types",
         Snapshot = "snapshot.path",
         Tls = "tls",
-        Traces = "OTEL_EXPORTER_OTLP_ENDPOINT",
     }
 }
 
@@ -305,13 +304,6 @@ metrics! {
         TLS_EXPIRY: Gauge "deltafan_tls_certificate_expiry_seconds" [
             FILES, label("which", &["cert", "client_ca", "crl"])],
             "earliest expiry of the certificates in force, in seconds since 1970";
-    }
-    Traces => {
-        TRACES: Counter "deltafan_traces_total" [
-            label("result", &["complete", "overtaken", "timed_out", "stopped", "unsampled", "dropped"])],
-            "changes of the control plane, by the end of their traces";
-        TRACE_SPANS: Counter "deltafan_trace_spans_total" [label("result", &["exported", "failed"])],
-            "spans of traces, by the result of their export";
     }
 }
 

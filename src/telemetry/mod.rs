@@ -81,25 +81,6 @@ pub fn count(counter: &'static str, (label, value): (&'static str, &'static str)
     counter!(counter, label => value).increment(more);
 }
 
-deltafan_core::labelled! {
-    /// End of a trace.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum TraceEnd {
-        /// Each client has answered.
-        Complete = "complete",
-        /// All of its names changed again.
-        Overtaken = "overtaken",
-        TimedOut = "timed_out",
-        Stopped = "stopped",
-        /// The sampler leaves it out.
-        Unsampled = "unsampled",
-    }
-}
-
-pub fn trace_ended(end: TraceEnd) {
-    count(TRACES, ("result", end.label()), 1);
-}
-
 #[derive(Debug)]
 pub struct ConnectionGauge(());
 

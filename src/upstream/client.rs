@@ -27,7 +27,6 @@ use crate::proto::Node;
 use crate::snapshot_content::{Clock, Content};
 
 use conversation::{Conversation, Delta, Ended, Event};
-pub use report::{ChangeSink, StoredChange, StoredState};
 
 /// Subscriptions of one node group at one of several control planes.
 #[derive(Debug)]
@@ -43,8 +42,6 @@ pub struct Client {
     link: Arc<Link>,
     /// Node of one of the group's clients, shown in place of the relay's.
     representative: Option<Arc<Representative>>,
-    /// Sink for changes that are followed to the clients.
-    changes: Option<ChangeSink>,
     /// Wait before the streams are reopened.
     backoff: Backoff,
     state: watch::Sender<UpstreamState>,
@@ -103,7 +100,6 @@ impl Client {
             node: Arc::new(mux.node().clone()),
             mux,
             representative: None,
-            changes: None,
             state,
             tuner,
             tuning,
@@ -128,13 +124,6 @@ impl Client {
     /// Accepts an earlier process's resources while it runs, until the control plane answers.
     pub fn restore_later(&mut self, late: oneshot::Receiver<LateRestore>) {
         self.late = Some(late);
-    }
-
-    /// Hands stored changes to this sink.
-    #[must_use]
-    pub fn handing_changes_to(mut self, changes: Option<ChangeSink>) -> Self {
-        self.changes = changes;
-        self
     }
 
     pub fn state(&self) -> watch::Receiver<UpstreamState> {

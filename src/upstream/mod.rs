@@ -12,7 +12,7 @@ mod probe;
 mod relay_watch;
 mod wait;
 
-pub use client::{ChangeSink, Client, LateRestore, StoredChange, StoredState};
+pub use client::{Client, LateRestore};
 pub use deltafan_core::upstream::*;
 pub use deltafan_transport::dial::{Target, dial};
 pub use deltafan_transport::stream::{Transport, UriError};

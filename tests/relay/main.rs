@@ -37,7 +37,6 @@ mod sotw_origin;
 mod status;
 mod tiers;
 mod tls;
-mod traces;
 mod troubleshooting;
 mod upstream;
 mod upstream_tls;

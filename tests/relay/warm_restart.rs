@@ -193,7 +193,7 @@ async fn a_file_that_another_relay_has_open_is_read_when_that_is_gone() {
     client.response().await;
     wait_until_written(&first);
     drop((origin, upstream, client));
-    let second = Process::unready_in_environment(&uri, &keys, Vec::new());
+    let second = Process::unready_with(&uri, &keys);
     second.wait_for_message("cannot open the snapshot; running without it");
     let mut client = second.client("envoy", &["*"]).await;
     client.silence().await;
@@ -224,7 +224,7 @@ async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
     of_first.response().await;
     wait_until_written(&first);
     drop((own, upstream, of_first));
-    let second = Process::unready_in_environment(&origin.uri(), &keys, Vec::new());
+    let second = Process::unready_with(&origin.uri(), &keys);
     let mut client = second.client("x-2", &["*"]).await;
     client.silence().await;
     drop(first);

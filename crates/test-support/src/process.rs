@@ -45,8 +45,6 @@ pub struct Process {
     home: TempDir,
     /// The part of the configuration that stays.
     base: String,
-    /// Variables of its environment beside those of the test.
-    environment: Vec<(String, String)>,
     logged: Arc<AtomicUsize>,
     reading: Arc<AtomicU8>,
 }
@@ -85,11 +83,9 @@ impl Process {
         Self::launch(&upstream(origin, server, keys), &[], LISTENERS, further)
     }
 
-    /// Starts it on a control plane with further lines of configuration and further variables in its environment, and does not wait until
-    /// it is ready.
-    pub fn unready_in_environment(origin: &str, further: &str, environment: Vec<(String, String)>) -> Self {
-        let (home, base) = Self::prepare(&upstream(origin, "", ""), &[], LISTENERS, further);
-        Self::spawn(home, base, environment)
+    /// Starts it on a control plane with further lines of configuration, and does not wait until it is ready.
+    pub fn unready_with(origin: &str, further: &str) -> Self {
+        Self::begin(&upstream(origin, "", ""), &[], LISTENERS, further)
     }
 
     /// Starts it on several control planes with these keys beside them.
@@ -123,7 +119,7 @@ impl Process {
 
     fn begin(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
         let (home, base) = Self::prepare(upstream, files, listeners, downstream);
-        Self::spawn(home, base, Vec::new())
+        Self::spawn(home, base)
     }
 
     /// Writes its files. Returns their folder, and the part of the configuration that stays.
@@ -156,7 +152,7 @@ impl Process {
         self.child.wait().unwrap();
         let home = std::mem::replace(&mut self.home, tempfile::tempdir().unwrap());
         between(home.path());
-        Self::spawn(home, std::mem::take(&mut self.base), std::mem::take(&mut self.environment))
+        Self::spawn(home, std::mem::take(&mut self.base))
     }
 
     /// Ends it in order, and starts it again.
@@ -171,12 +167,11 @@ impl Process {
         self.home.path()
     }
 
-    fn spawn(home: TempDir, base: String, environment: Vec<(String, String)>) -> Self {
+    fn spawn(home: TempDir, base: String) -> Self {
         let config = home.path().join("relay.yaml");
         let mut child = Command::new(program())
             .args(["serve", "--log-format", "json", "--config"])
             .arg(&config)
-            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -220,19 +215,7 @@ impl Process {
             early.push(line);
         };
         let early = RefCell::new(early);
-        Self {
-            child,
-            log: serving,
-            early,
-            listener,
-            last_listener,
-            admin,
-            home,
-            base,
-            environment,
-            logged,
-            reading,
-        }
+        Self { child, log: serving, early, listener, last_listener, admin, home, base, logged, reading }
     }
 
     /// The number of the process.

@@ -23,7 +23,7 @@ impl WallClock {
         clock
     }
 
-    pub fn now() -> Self {
+    fn now() -> Self {
         Self(Instant::now(), SystemTime::now())
     }
 

@@ -120,15 +120,10 @@ impl Client {
         let begun = now();
         let of_no_use =
             |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
-        let (before, since) = (of_no_use(self.counters()), self.mux.generation());
+        let before = of_no_use(self.counters());
         let result = self.mux.on_message(stream, message, begun);
         let done = now();
         telemetry::upstream_applied(done.saturating_duration_since(begun));
-        if let Some(changes) = &self.changes
-            && self.mux.generation() > since
-        {
-            changes.offer(self.mux.cache(), since, begun, done);
-        }
         result?;
         let is_of_use = of_no_use(self.counters()) == before;
         if is_of_use {

@@ -55,10 +55,6 @@ impl Writer {
         &self.cache
     }
 
-    pub const fn generation(&self) -> Generation {
-        self.clock
-    }
-
     /// Records that the origin answered for a type. Wakes nobody: waiting clients check every `cold_deadline`.
     pub fn record_answer(&self, type_url: &TypeUrl, now: Instant) {
         if let Some(of) = self.cache.stores.read().of(type_url).next() {

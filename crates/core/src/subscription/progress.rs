@@ -10,9 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::stream_type::StreamType;
-use crate::cache::{
-    Cohort, Generation, Membership, Position, Role, Snapshot, Subscription, TypeCache, Withheld,
-};
+use crate::cache::{Cohort, Generation, Membership, Position, Snapshot, Subscription, TypeCache, Withheld};
 use crate::proto;
 use crate::resource::{Name, TypeUrl};
 
@@ -394,12 +392,6 @@ impl TypeProgress {
         }
     }
 
-    /// State of all changes of its store up to this generation. If later ones were sent before an
-    /// answer, that answer counts.
-    pub fn reached(&self, to: Generation) -> ResourceState<'_> {
-        self.answer_to(|position| position.was_sent_all(to))
-    }
-
     /// Answer of the client to changes, given the positions that include them.
     fn answer_to(&self, was_sent: impl Fn(&Position) -> bool) -> ResourceState<'_> {
         if !was_sent(&self.position) {
@@ -479,10 +471,6 @@ impl Audience {
     /// Whether it is kept on an earlier state of anything that it asks for.
     pub fn is_held_back(&self, withheld: &Withheld) -> bool {
         withheld.holds_back(&self.of, &self.cohort)
-    }
-
-    pub fn is_observer(&self) -> bool {
-        self.cohort.role() == Role::Observer
     }
 }
 

@@ -31,7 +31,7 @@ use super::suspects::Suspects;
 use super::topic::OriginTraits;
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Generation, Protocol, View, Writer};
+use crate::cache::{Cache, Protocol, View, Writer};
 use crate::resource::{Kind, Name, TypeUrl};
 use acks::Ack;
 pub use sources::Restored;
@@ -127,11 +127,6 @@ impl Mux {
     /// The cache that it fills.
     pub const fn cache(&self) -> &Arc<Cache> {
         self.writer.cache()
-    }
-
-    /// The newest generation of that cache.
-    pub const fn generation(&self) -> Generation {
-        self.writer.generation()
     }
 
     /// `node.id` of the relay.

@@ -21,24 +21,6 @@ impl Snapshot {
         changed.map(|entry| entry.name().clone()).collect()
     }
 
-    /// Names whose last change is after this generation, and whether each has a resource now.
-    pub fn changed_after(&self, since: Generation) -> impl Iterator<Item = (&Name, bool)> {
-        let later = self.log.after(since);
-        later.map(|entry| (entry.name(), entry.is_member() || entry.by_name().existing().is_some()))
-    }
-
-    /// Whether any name changed last between these generations, `to` included.
-    pub fn has_last_changes(&self, since: Generation, to: Generation) -> bool {
-        self.log.between(since, to).next().is_some()
-    }
-
-    /// Whether changes after this generation are news for clients with this subscription.
-    pub fn has_news_for(&self, subscription: &Subscription, since: Generation) -> bool {
-        self.changes_or_names(subscription, since, self.generation).any(|entry| {
-            subscription.visible_entry(entry, false).is_some_and(|visible| visible.changed > since)
-        })
-    }
-
     /// Entries that changed last after `from`, up to `to`; or all of the subscription, if these are fewer.
     fn changes_or_names<'a>(
         &'a self,
@@ -116,44 +98,4 @@ impl Snapshot {
 
 fn has_only_names(subscription: &Subscription) -> bool {
     !subscription.wildcard && !subscription.has_collections()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-    use crate::cache::change::{Change, Op};
-    use crate::cache::fixture::resource;
-    use crate::cache::view_leases::View;
-    use crate::cache::{Cache, Limits};
-    use crate::resource::{Kind, TypeUrl};
-
-    #[test]
-    fn a_change_is_news_for_those_that_see_what_changed() {
-        let (cache, mut writer) = Cache::new(Limits::default());
-        let cds = TypeUrl::from(Kind::Cluster);
-        let of = cache.of(&cds).expect("a type of the protocol");
-        let mut apply = |op| {
-            let change = Change { ops: vec![op], ..Change::default() };
-            writer.apply(&cds, change, Instant::now()).expect("a type of the protocol");
-            of.snapshot()
-        };
-        let since = apply(Op::held(View::Wildcard, resource(&cds, "a", "1", b""), None)).generation();
-        let changed = apply(Op::held(View::Named, resource(&cds, "b", "1", b""), None));
-        let named = |name: &str| Subscription::new(false, [Name::from(name)]);
-        let asks = [Subscription::new(true, []), named("a"), named("b"), named("c")];
-        assert_eq!(asks.map(|asks| changed.has_news_for(&asks, since)), [false, false, true, false]);
-
-        let to = changed.generation();
-        assert!(changed.has_last_changes(since, to) && !changed.has_last_changes(to, to));
-        let removed = apply(Op::Remove { view: View::Named, name: "b".into() });
-        assert!(!removed.has_last_changes(since, to), "it has changed again");
-        let after = |snapshot: &Snapshot| {
-            let all = snapshot.changed_after(since).map(|(name, is_there)| (name.to_string(), is_there));
-            all.collect::<Vec<_>>()
-        };
-        assert_eq!(after(&changed), [("b".to_owned(), true)]);
-        assert_eq!(after(&removed), [("b".to_owned(), false)]);
-    }
 }

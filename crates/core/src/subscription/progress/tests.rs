@@ -437,32 +437,6 @@ fn a_rejected_addition_stays_rejected_when_a_removal_follows_it() {
     assert_eq!(states(&world), ("rejected", "synced"));
 }
 
-#[test]
-fn how_far_a_client_is_with_a_change_follows_from_its_answers() {
-    let mut world = World::new();
-    let newest =
-        |world: &World| world.progress().upgrade().map(|audience| audience.of().snapshot().generation());
-    let mut changes = Vec::new();
-    for version in ["17", "18"] {
-        world.set(&["a"], version);
-        changes.extend(newest(&world));
-    }
-    let reached = |world: &World, to: Generation| text(world.progress().reached(to));
-    let both = |world: &World| [0, 1].map(|at| reached(world, changes[at]));
-    assert_eq!(both(&world), ["not sent"; 2]);
-    let sent = world.send();
-    assert_eq!(both(&world), ["stale"; 2], "one response holds both");
-    world.ack(&sent);
-    assert_eq!(both(&world), ["synced"; 2]);
-
-    world.set(&["a"], "19");
-    let rejected = newest(&world).unwrap();
-    let sent = world.send();
-    assert_eq!(reached(&world, changes[1]), "synced");
-    world.nack(&sent);
-    assert_eq!(reached(&world, rejected), "rejected");
-}
-
 /// A client that came back with what it holds lacks nothing: the relay lacks the word of the control plane.
 #[test]
 fn a_client_that_came_back_resumes_until_its_versions_are_compared() {
