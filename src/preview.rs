@@ -10,8 +10,8 @@ use prost::Message as _;
 use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout};
 use crate::descriptors::text_formats::{NODE, message_json};
 use crate::directory;
-use crate::node_field::{Missing, NodeField};
-use crate::node_group::{GroupNode, MatchKey, Placement, Rule, RuleOutcome};
+use crate::node_field::Missing;
+use crate::node_group::{GroupNode, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
 use crate::resource::Pattern;
@@ -35,9 +35,8 @@ pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
     let claimed = rules.filter(move |rule| takes_unproven && rule.trusts_claims()).map(|rule| {
         format!(
             "groups.rules: `node: client` of {} trusts whatever clients without a certificate claim: one of them can choose what \
-             the others are configured by; set `client_ca_file` on all listeners, or match `peer.spiffe_id` or `{}` too",
-            rule.name(),
-            MatchKey::SAN
+             the others are configured by; set `client_ca_file` on all listeners, or match `peer.spiffe_id` or `peer.san` too",
+            rule.name()
         )
     });
     claimed.chain(own_servers(config)).chain(rollout_warnings(&config.rollout))
@@ -175,7 +174,7 @@ fn parameters(config: &Config, node: &Node) -> String {
     let mut text = String::new();
     let why = |rule: &DynamicParameter, missing| {
         let pattern = rule.pattern.as_ref().map_or("", Pattern::text);
-        reason(&rule.from.to_string(), rule.from == NodeField::SpiffeId, pattern, missing)
+        reason(&rule.from.to_string(), rule.from.is_proven(), pattern, missing)
     };
     for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
         let (key, from) = (&rule.key, &rule.from);

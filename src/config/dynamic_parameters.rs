@@ -11,7 +11,7 @@ use super::notation::{Filled, GroupPattern, Optional, Text, Written};
 use super::place::{Place, check_unique};
 use super::section::section;
 use super::values::no_field;
-use crate::node_field::NodeField;
+use crate::node_field::{NodeField, NodeFieldError};
 use crate::resource::Pattern;
 
 section! {
@@ -47,8 +47,12 @@ pub(super) fn check(config: &Config, root: &Place<'_>) {
 
 impl Written for NodeField {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let names = Self::NAMED.iter().map(|(name, _)| *name).collect();
-        text.parse().map_err(|error| format!("{} {}", quoted(text), no_field(error, names, text)))
+        // It has several values.
+        let field = text.parse().and_then(|field| match field {
+            Self::San => Err(NodeFieldError::Unknown),
+            field => Ok(field),
+        });
+        field.map_err(|error| format!("{} {}", quoted(text), no_field(error, &[Self::San], text)))
     }
 
     fn text(&self) -> String {

@@ -16,8 +16,7 @@ use super::place::{Place, check_unique};
 use super::schema::{Entries, Key, Printed, Section};
 use super::section::section;
 use super::values::no_field;
-use crate::node_field::NodeField;
-use crate::node_group::{Condition, MatchKey, Rule, RuleSpec, Unmatched};
+use crate::node_group::{Condition, Rule, RuleSpec, Unmatched};
 
 const MAX_NAME: usize = 63;
 /// The relay's own group; no rule may have this name.
@@ -184,7 +183,7 @@ impl Notation<Vec<Condition>> for Conditions {
             return None;
         }
         let condition = |(key, place): (&str, Place<'_>)| {
-            let field = match_key(key).map_err(|problem| place.wrong(&problem)).ok();
+            let field = key.parse().map_err(|error| place.wrong(&no_field(error, &[], key))).ok();
             let pattern = place.parsed(|word| Ok((word.text.to_owned(), expression(word.text)?)));
             field.zip(pattern).map(|(field, (text, whole))| Condition::new(field, &text, whole))
         };
@@ -199,11 +198,6 @@ impl Notation<Vec<Condition>> for Conditions {
         let entry = |condition: &Condition| (condition.key.to_string(), condition.pattern().into());
         Some(Printed::Value(Json::Object(value.iter().map(entry).collect())))
     }
-}
-
-fn match_key(text: &str) -> Result<MatchKey, String> {
-    let names = NodeField::NAMED.iter().map(|(name, _)| *name).chain([MatchKey::SAN]).collect();
-    text.parse().map_err(|error| no_field(error, names, text))
 }
 
 /// Node of a group: a mapping, or the word `client`, which is `None`.

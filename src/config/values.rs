@@ -45,14 +45,15 @@ impl Written for PathBuf {
     }
 }
 
-/// End of a message about a text that is none of these fields of a client, nor one of its metadata.
-pub(super) fn no_field(error: NodeFieldError, names: Vec<&str>, text: &str) -> String {
-    match (error, near(names.iter().copied(), text)) {
+/// End of a message about a text that is no field of a client, other than these.
+pub(super) fn no_field(error: NodeFieldError, except: &[NodeField], text: &str) -> String {
+    let names = NodeField::NAMED.iter().filter(|(_, field)| !except.contains(field)).map(|(name, _)| *name);
+    match (error, near(names.clone(), text)) {
         (NodeFieldError::EmptyKey, _) => "has an empty key in its path".to_owned(),
         (NodeFieldError::Unknown, Some(name)) => format!("is no field of a client; did you mean `{name}`?"),
         (NodeFieldError::Unknown, None) => {
-            let metadata = NodeField::METADATA;
-            format!("is no field of a client; write {metadata}PATH or one of {}", names.join(", "))
+            let (metadata, names) = (NodeField::METADATA, names.collect::<Vec<_>>().join(", "));
+            format!("is no field of a client; write {metadata}PATH or one of {names}")
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Fields of a node that the operator's rules name (R-DP-17, R-Relay-01).
 //!
 //! Owns the names of the fields, and reading one of them without decoding the rest. Knows no rule.
-//! `peer.spiffe_id` is not part of the node but proven by the client's certificate; rules name it
-//! alike.
+//! `peer.spiffe_id` and `peer.san` are not part of the node but proven by the client's certificate;
+//! rules name them alike.
 //!
 //! Invariants: no value is longer than the caller's bound · no node makes a reader panic · a node
 //! is read once for all rules.
@@ -32,6 +32,8 @@ pub enum NodeField {
     UserAgentName,
     /// Proven SPIFFE ID of the client, which is not part of the node.
     SpiffeId,
+    /// Proven names of the client: the SPIFFE ID, then DNS names in lower case. Only conditions read them.
+    San,
     /// Value at these keys in `metadata`: a string, or a number or boolean as in JSON.
     Metadata(Vec<String>),
 }
@@ -47,7 +49,7 @@ pub enum NodeFieldError {
 
 impl NodeField {
     /// Names of the fields outside of the metadata.
-    pub const NAMED: [(&'static str, Self); 7] = [
+    pub const NAMED: [(&'static str, Self); 8] = [
         ("node.id", Self::Id),
         ("node.cluster", Self::Cluster),
         ("node.locality.region", Self::Region),
@@ -55,9 +57,15 @@ impl NodeField {
         ("node.locality.sub_zone", Self::SubZone),
         ("node.user_agent_name", Self::UserAgentName),
         ("peer.spiffe_id", Self::SpiffeId),
+        ("peer.san", Self::San),
     ];
     /// Prefix of metadata fields; keys joined by dots follow.
     pub const METADATA: &'static str = "node.metadata.";
+
+    /// Whether the client's certificate proves it.
+    pub const fn is_proven(&self) -> bool {
+        matches!(self, Self::SpiffeId | Self::San)
+    }
 }
 
 /// Fields that rules read.
@@ -109,6 +117,7 @@ impl<'a> FieldReader<'a> {
             NodeField::SubZone => locality.map(|locality| &*locality.sub_zone),
             NodeField::UserAgentName => Some(&*node.user_agent_name),
             NodeField::SpiffeId => self.spiffe_id,
+            NodeField::San => None,
             NodeField::Metadata(path) => return self.metadata(path),
         };
         let text = text.filter(|text| !text.is_empty()).ok_or(Missing::NotSet)?;

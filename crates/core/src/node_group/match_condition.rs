@@ -3,57 +3,23 @@
 //! Owns reading the value. Of several names in a certificate, the first that matches is the value.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use regex::Regex;
 
 use crate::identity::Certificate;
-use crate::node_field::{FieldReader, Missing, NodeField, NodeFieldError, NodeFields};
+use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
 use crate::proto::Node;
 use crate::resource::Pattern;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MatchKey {
-    Field(NodeField),
-    /// Proven names: the SPIFFE ID, then DNS names in lower case.
-    San,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    pub key: MatchKey,
+    pub key: NodeField,
     pattern: Pattern,
-}
-
-impl MatchKey {
-    pub const SAN: &'static str = "peer.san";
-
-    pub fn is_proven(&self) -> bool {
-        matches!(self, Self::San | Self::Field(NodeField::SpiffeId))
-    }
-}
-
-impl FromStr for MatchKey {
-    type Err = NodeFieldError;
-
-    fn from_str(text: &str) -> Result<Self, NodeFieldError> {
-        if text == Self::SAN { Ok(Self::San) } else { text.parse().map(Self::Field) }
-    }
-}
-
-impl fmt::Display for MatchKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Field(field) => field.fmt(f),
-            Self::San => f.write_str(Self::SAN),
-        }
-    }
 }
 
 impl Condition {
     /// `whole`: the equivalent anchored expression.
-    pub fn new(key: MatchKey, text: &str, whole: Regex) -> Self {
+    pub fn new(key: NodeField, text: &str, whole: Regex) -> Self {
         Self { key, pattern: Pattern::new(text, whole) }
     }
 
@@ -71,11 +37,11 @@ impl Condition {
         proof: Option<&'a Certificate>,
     ) -> Result<Cow<'a, str>, Missing> {
         match &self.key {
-            MatchKey::Field(field) => {
+            NodeField::San => self.name(proof.ok_or(Missing::NotSet)?, node.limit),
+            field => {
                 let value = node.read(field)?;
                 if self.pattern.matches(&value) { Ok(value) } else { Err(Missing::NoMatch) }
             }
-            MatchKey::San => self.name(proof.ok_or(Missing::NotSet)?, node.limit),
         }
     }
 
@@ -116,11 +82,7 @@ pub struct NodeMatch {
 impl NodeMatch {
     /// Values longer than `max_value_bytes` match nothing.
     pub fn new(conditions: Vec<Condition>, max_value_bytes: usize) -> Self {
-        let fields = conditions.iter().filter_map(|condition| match &condition.key {
-            MatchKey::Field(field) => Some(field),
-            MatchKey::San => None,
-        });
-        let fields = NodeFields::new(fields);
+        let fields = NodeFields::new(conditions.iter().map(|condition| &condition.key));
         Self { conditions, fields, max_value_bytes }
     }
 

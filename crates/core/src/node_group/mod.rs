@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use group_rule::{Fault, Rule, RuleSpec};
-pub use match_condition::{Condition, MatchKey, NodeMatch};
+pub use match_condition::{Condition, NodeMatch};
 
 use crate::identity::Certificate;
 use crate::node_field::{FieldReader, Missing, NodeFields};
