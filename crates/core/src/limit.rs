@@ -22,85 +22,80 @@ macro_rules! labelled {
     };
 }
 
-/// Declares the limits. Each row: the limit, its metric label, and the configuration key that
-/// raises it.
-macro_rules! limits {
-    ($($(#[doc = $help:literal])+ $limit:ident: $label:literal, $key:literal;)+) => {
-        labelled! {
-            /// Limit that caused a refusal or a disconnect. Its label is the value of the metric label `reason`.
-            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-            pub enum Limit {
-                $($(#[doc = $help])+ $limit = $label,)+
-            }
-        }
-
-        impl Limit {
-            /// Configuration key that raises it, or a note that there is none.
-            pub const fn key(self) -> &'static str {
-                match self {
-                    $(Self::$limit => $key,)+
-                }
-            }
-        }
-    };
-}
-
-limits! {
-    /// Connections of all listeners.
-    Connections: "max_connections", "downstream.max_connections";
-    /// Connections from one address.
-    ConnectionsPerAddress: "max_connections_per_address", "downstream.max_connections_per_address";
-    /// Connections of one identity.
-    ConnectionsPerIdentity: "max_connections_per_identity", "downstream.max_connections_per_identity";
-    /// Streams of one connection.
-    Streams: "max_streams_per_connection", "downstream.max_streams_per_connection";
-    /// Bytes of one request.
-    RequestBytes: "max_request_bytes", "downstream.max_request_bytes";
-    /// Bytes of incomplete requests of one connection.
-    BufferedPerConnection: "max_buffered_request_bytes_per_connection", "downstream.max_buffered_request_bytes_per_connection";
-    /// Bytes of incomplete requests of all connections.
-    Buffered: "max_buffered_request_bytes", "downstream.max_buffered_request_bytes";
-    /// Bytes of the versions that clients of one connection bring.
-    VersionsPerConnection: "max_initial_version_bytes_per_connection", "downstream.max_initial_version_bytes_per_connection";
-    /// Bytes of the versions that all clients bring.
-    Versions: "max_initial_version_bytes", "downstream.max_initial_version_bytes";
-    /// Bytes of large messages that are being sent.
-    Unsent: "max_unsent_bytes", "downstream.max_unsent_bytes";
-    /// Names of one type and stream.
-    Names: "max_names", "downstream.max_names";
-    /// Names of all types and streams of one connection.
-    NamesPerConnection: "max_names_per_connection", "downstream.max_names_per_connection";
-    /// Bytes of one name.
-    NameBytes: "max_name_bytes", "downstream.max_name_bytes";
-    /// Bytes of all names and locators of one type and stream.
-    SubscriptionBytes: "max_subscription_bytes", "downstream.max_subscription_bytes";
-    /// Dynamic parameters of one locator, or sets of them of one stream.
-    Parameters: "parameters", "none: it is fixed";
-    /// Views through dynamic parameters, of all clients.
-    ParameterSets: "max_parameter_sets", "cache.max_parameter_sets";
-    /// Types of one stream; of all streams, types that the control plane does not have.
-    Types: "types", "none: it is fixed";
-    /// Node groups that clients make.
-    Groups: "groups_max", "groups.max";
-    /// Polls of one address.
-    Polls: "max_polls_per_peer", "rest.max_polls_per_peer";
-    /// Time until the first request.
-    FirstRequest: "first_request_timeout", "downstream.first_request_timeout";
-    /// Time until the first answer, while more clients come than can be answered at once.
-    FirstAnswer: "first_answer", "none: it is fixed";
-    /// Time that a request or response may stand still.
-    Stall: "stall_timeout", "downstream.stall_timeout";
-    /// Time without a stream.
-    Idle: "idle_timeout", "downstream.idle_timeout";
-    /// Time without an ACK or NACK.
-    Unacked: "unacked_timeout", "downstream.unacked_timeout";
-    /// Memory above which new clients are refused.
-    MemoryRefuse: "memory_refuse_above", "downstream.memory.refuse_above";
-    /// Memory above which connections are closed.
-    MemoryClose: "memory_close_above", "downstream.memory.close_above";
+labelled! {
+    /// Limit that caused a refusal or a disconnect. Its label is the value of the metric label `reason`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Limit {
+        /// Connections of all listeners.
+        Connections = "max_connections",
+        /// Connections from one address.
+        ConnectionsPerAddress = "max_connections_per_address",
+        /// Connections of one identity.
+        ConnectionsPerIdentity = "max_connections_per_identity",
+        /// Streams of one connection.
+        Streams = "max_streams_per_connection",
+        /// Bytes of one request.
+        RequestBytes = "max_request_bytes",
+        /// Bytes of incomplete requests of one connection.
+        BufferedPerConnection = "max_buffered_request_bytes_per_connection",
+        /// Bytes of incomplete requests of all connections.
+        Buffered = "max_buffered_request_bytes",
+        /// Bytes of the versions that clients of one connection bring.
+        VersionsPerConnection = "max_initial_version_bytes_per_connection",
+        /// Bytes of the versions that all clients bring.
+        Versions = "max_initial_version_bytes",
+        /// Bytes of large messages that are being sent.
+        Unsent = "max_unsent_bytes",
+        /// Names of one type and stream.
+        Names = "max_names",
+        /// Names of all types and streams of one connection.
+        NamesPerConnection = "max_names_per_connection",
+        /// Bytes of one name.
+        NameBytes = "max_name_bytes",
+        /// Bytes of all names and locators of one type and stream.
+        SubscriptionBytes = "max_subscription_bytes",
+        /// Dynamic parameters of one locator, or sets of them of one stream.
+        Parameters = "parameters",
+        /// Views through dynamic parameters, of all clients.
+        ParameterSets = "max_parameter_sets",
+        /// Types of one stream; of all streams, types that the control plane does not have.
+        Types = "types",
+        /// Node groups that clients make.
+        Groups = "groups_max",
+        /// Polls of one address.
+        Polls = "max_polls_per_peer",
+        /// Time until the first request.
+        FirstRequest = "first_request_timeout",
+        /// Time until the first answer, while more clients come than can be answered at once.
+        FirstAnswer = "first_answer",
+        /// Time that a request or response may stand still.
+        Stall = "stall_timeout",
+        /// Time without a stream.
+        Idle = "idle_timeout",
+        /// Time without an ACK or NACK.
+        Unacked = "unacked_timeout",
+        /// Memory above which new clients are refused.
+        MemoryRefuse = "memory_refuse_above",
+        /// Memory above which connections are closed.
+        MemoryClose = "memory_close_above",
+    }
 }
 
 impl Limit {
+    /// Configuration key that raises it, or a note that there is none.
+    pub fn key(self) -> String {
+        let (section, key) = match self {
+            Self::Parameters | Self::Types | Self::FirstAnswer => return "none: it is fixed".to_owned(),
+            Self::ParameterSets => ("cache", self.label()),
+            Self::Groups => ("groups", "max"),
+            Self::Polls => ("rest", self.label()),
+            Self::MemoryRefuse => ("downstream.memory", "refuse_above"),
+            Self::MemoryClose => ("downstream.memory", "close_above"),
+            _ => ("downstream", self.label()),
+        };
+        format!("{section}.{key}")
+    }
+
     /// Whether it ends what a peer left idle. No client is refused by it.
     pub const fn is_for_silence(self) -> bool {
         matches!(self, Self::FirstRequest | Self::Stall | Self::Idle | Self::Unacked)
@@ -125,8 +120,9 @@ mod tests {
         assert_eq!(labels.len(), Limit::ALL.len());
         for (limit, place) in Limit::ALL.into_iter().zip(0..) {
             assert_eq!(limit as usize, place);
-            let tail = limit.key().rsplit('.').next().expect("a word");
-            assert!(limit.key().starts_with("none") || limit.label().ends_with(tail), "{limit:?}");
+            let key = limit.key();
+            let tail = key.rsplit('.').next().expect("a word");
+            assert!(key.starts_with("none") || limit.label().ends_with(tail), "{limit:?}");
         }
     }
 }

@@ -375,7 +375,7 @@ fn the_quick_start_serves_its_directory_on_loopback() {
 #[test]
 fn each_limit_names_a_key() {
     for limit in Limit::ALL {
-        let is_a_key = all().iter().any(|(path, _)| path == limit.key());
+        let is_a_key = all().iter().any(|(path, _)| *path == limit.key());
         assert!(is_a_key || limit.key() == "none: it is fixed", "{limit:?}: {}", limit.key());
     }
 }

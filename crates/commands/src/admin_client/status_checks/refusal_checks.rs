@@ -59,7 +59,8 @@ pub(super) fn limits(metrics: &Metrics, now: f64) -> Check {
     }
     let key = |label: &str| {
         let limit = Limit::ALL.into_iter().find(|limit| limit.label() == label);
-        limit.map_or(label, |limit| if limit.key().contains(' ') { label } else { limit.key() }).to_owned()
+        let key = limit.map(Limit::key).filter(|key| !key.contains(' '));
+        key.unwrap_or_else(|| label.to_owned())
     };
     let mut told: Vec<String> =
         reached.iter().map(|(reason, count)| format!("{} {count}", key(reason))).collect();
