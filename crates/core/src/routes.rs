@@ -11,41 +11,37 @@ pub enum Route {
     Fetch(Kind),
 }
 
-/// Last parts of REST-JSON paths, as in the annotations of Envoy's protos (R-REST-01). Delta-only types have
-/// none (R-REST-14).
-const POLLS: [(&str, Kind); 8] = [
-    ("listeners", Kind::Listener),
-    ("routes", Kind::Route),
-    ("scoped-routes", Kind::ScopedRoute),
-    ("clusters", Kind::Cluster),
-    ("endpoints", Kind::Endpoint),
-    ("secrets", Kind::Secret),
-    ("runtime", Kind::Runtime),
-    ("extension_configs", Kind::ExtensionConfig),
-];
+/// Package, service without `DiscoveryService`, stem of its methods, type, and last part of the REST-JSON path, as in
+/// the annotations of Envoy's protos (R-REST-01). Types that speak delta only have none (R-EP-02, R-REST-14).
+type Service = (&'static str, &'static str, &'static str, Option<Kind>, Option<&'static str>);
 
-/// Package, service, stem of its methods, and type.
-const SERVICES: [(&str, &str, &str, Option<Kind>); 11] = [
-    ("discovery", "AggregatedDiscoveryService", "AggregatedResources", None),
-    ("cluster", "ClusterDiscoveryService", "Clusters", Some(Kind::Cluster)),
-    ("endpoint", "EndpointDiscoveryService", "Endpoints", Some(Kind::Endpoint)),
-    ("endpoint", "LocalityEndpointDiscoveryService", "LocalityEndpoints", Some(Kind::LocalityEndpoint)),
-    ("listener", "ListenerDiscoveryService", "Listeners", Some(Kind::Listener)),
-    ("route", "ScopedRoutesDiscoveryService", "ScopedRoutes", Some(Kind::ScopedRoute)),
-    ("route", "RouteDiscoveryService", "Routes", Some(Kind::Route)),
-    ("route", "VirtualHostDiscoveryService", "VirtualHosts", Some(Kind::VirtualHost)),
-    ("secret", "SecretDiscoveryService", "Secrets", Some(Kind::Secret)),
-    ("extension", "ExtensionConfigDiscoveryService", "ExtensionConfigs", Some(Kind::ExtensionConfig)),
-    ("runtime", "RuntimeDiscoveryService", "Runtime", Some(Kind::Runtime)),
+const SERVICES: [Service; 11] = [
+    ("discovery", "Aggregated", "AggregatedResources", None, None),
+    ("cluster", "Cluster", "Clusters", Some(Kind::Cluster), Some("clusters")),
+    ("endpoint", "Endpoint", "Endpoints", Some(Kind::Endpoint), Some("endpoints")),
+    ("endpoint", "LocalityEndpoint", "LocalityEndpoints", Some(Kind::LocalityEndpoint), None),
+    ("listener", "Listener", "Listeners", Some(Kind::Listener), Some("listeners")),
+    ("route", "ScopedRoutes", "ScopedRoutes", Some(Kind::ScopedRoute), Some("scoped-routes")),
+    ("route", "Route", "Routes", Some(Kind::Route), Some("routes")),
+    ("route", "VirtualHost", "VirtualHosts", Some(Kind::VirtualHost), None),
+    ("secret", "Secret", "Secrets", Some(Kind::Secret), Some("secrets")),
+    (
+        "extension",
+        "ExtensionConfig",
+        "ExtensionConfigs",
+        Some(Kind::ExtensionConfig),
+        Some("extension_configs"),
+    ),
+    ("runtime", "Runtime", "Runtime", Some(Kind::Runtime), Some("runtime")),
 ];
 
 impl Route {
     pub fn of(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
-        let (package, service) = service.split_once(".v3.")?;
-        let (_, _, name, kind) = SERVICES.into_iter().find(|row| row.0 == package && row.1 == service)?;
-        // VHDS and LEDS speak delta only (R-EP-02).
-        let delta_only = matches!(kind, Some(Kind::VirtualHost | Kind::LocalityEndpoint));
+        let (package, service) = service.strip_suffix("DiscoveryService")?.split_once(".v3.")?;
+        let (_, _, name, kind, polled) =
+            SERVICES.into_iter().find(|row| row.0 == package && row.1 == service)?;
+        let delta_only = kind.is_some() && polled.is_none();
         match (method.strip_suffix(name)?, kind) {
             ("Delta", kind) => Some(Self::Stream(Protocol::Delta, kind)),
             ("Stream", kind) if !delta_only => Some(Self::Stream(Protocol::Sotw, kind)),
@@ -59,12 +55,13 @@ pub const POLLED: &str = "/v3/discovery:";
 
 pub fn polled_type(path: &str) -> Option<Kind> {
     let what = path.strip_prefix(POLLED)?;
-    POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
+    SERVICES.into_iter().find(|row| row.4 == Some(what))?.3
 }
 
 /// Path at which a type is polled; `None` for types without REST-JSON.
 pub fn poll_path(kind: Kind) -> Option<String> {
-    POLLS.into_iter().find(|row| row.1 == kind).map(|(what, _)| format!("{POLLED}{what}"))
+    let what = SERVICES.into_iter().find(|row| row.3 == Some(kind))?.4?;
+    Some(format!("{POLLED}{what}"))
 }
 
 #[cfg(test)]
@@ -132,7 +129,8 @@ mod tests {
     #[test]
     fn r_rest_01_the_paths_are_those_of_envoys_protos() {
         let annotated = annotated();
-        assert_eq!(annotated.len(), POLLS.len(), "{annotated:?}");
+        let polled = SERVICES.into_iter().filter(|row| row.4.is_some());
+        assert_eq!(annotated.len(), polled.count(), "{annotated:?}");
         for (path, method) in annotated {
             let kind = polled_type(&path).unwrap_or_else(|| panic!("{path} is not served"));
             let fetched = SERVICES.into_iter().find(|row| method == format!("Fetch{}", row.2)).unwrap();
@@ -155,8 +153,9 @@ mod tests {
         ] {
             assert_eq!(polled_type(&format!("/v3/discovery:{what}")), None, "{what}");
         }
-        let kinds = POLLS.map(|(_, kind)| kind);
-        assert!(!kinds.contains(&Kind::VirtualHost) && !kinds.contains(&Kind::LocalityEndpoint));
+        for kind in [Kind::VirtualHost, Kind::LocalityEndpoint] {
+            assert_eq!(poll_path(kind), None);
+        }
     }
 
     #[test]
