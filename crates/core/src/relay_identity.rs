@@ -30,7 +30,8 @@ impl RelayIdentity {
     pub(crate) const MAX_BYTES: usize = 1024;
 
     pub fn new(node_id: &str, instance: u32) -> Self {
-        Self(format!("{node_id}/{instance:08x}").into())
+        // A separator in the `node.id` would end the name.
+        Self(format!("{}/{instance:08x}", node_id.replace(VIA, " ")).into())
     }
 
     pub fn as_str(&self) -> &str {
@@ -54,18 +55,7 @@ impl RelayIdentity {
 
     /// Whether this process is part of a chain.
     pub(crate) fn is_in(&self, chain: &str) -> bool {
-        let mut rest = chain;
-        while !self.0.is_empty()
-            && let Some(at) = rest.find(&*self.0)
-        {
-            let behind = &rest[at + self.0.len()..];
-            let begins = chain.len() == rest.len() && at == 0 || rest[..at].ends_with(VIA);
-            if begins && (behind.is_empty() || behind.starts_with(VIA)) {
-                return true;
-            }
-            rest = behind;
-        }
-        false
+        !self.0.is_empty() && chain.split(VIA).any(|server| *server == *self.0)
     }
 }
 
