@@ -110,12 +110,16 @@ impl RelayStatus {
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
         // All caches count together.
         if let Some(own) = groups.first().map(|own| own.cache()) {
-            telemetry::set_total(telemetry::ENCODES, own.encoder().encodes());
+            telemetry::set_total(telemetry::ENCODES, &[], own.encoder().encodes());
             let history = own.history().map_or(0, |history| history.bytes());
-            telemetry::set(telemetry::HISTORY_BYTES, history as f64);
+            telemetry::set(telemetry::HISTORY_BYTES, &[], history as f64);
         }
         let json = self.responses.writer();
-        telemetry::report_json(json.resources_written(), json.responses_written());
+        for (what, written) in [("resource", json.resources_written()), ("answer", json.responses_written())]
+        {
+            telemetry::set_total(telemetry::JSON_WRITTEN, &[("what", what)], written);
+        }
+        telemetry::set(telemetry::CONNECTIONS, &[], self.drain.connections.count() as f64);
         self.groups.origin().report(&self.groups.events());
         self.view().report_clients();
         telemetry::report_process();

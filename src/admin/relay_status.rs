@@ -60,14 +60,14 @@ pub struct RelayStatus {
 impl RelayStatus {
     pub(super) fn report_groups(&self) {
         if let Some(connections) = self.groups.connections() {
-            telemetry::set(telemetry::UPSTREAM_CONNECTIONS, connections as f64);
+            telemetry::set(telemetry::UPSTREAM_CONNECTIONS, &[], connections as f64);
         }
         let mut refused = self.groups.origin().state().map_or(0, |state| state.refusals.len());
         for of in self.groups.figures(Instant::now()) {
             telemetry::report_groups(&of.rule, of.groups, of.clients, of.stale_seconds, of.unanswered);
             refused += of.refused_types;
         }
-        telemetry::set(telemetry::UPSTREAM_REFUSED, refused as f64);
+        telemetry::set(telemetry::UPSTREAM_REFUSED, &[], refused as f64);
     }
 
     pub(super) fn report_rollouts(&self) {
@@ -88,10 +88,10 @@ impl RelayStatus {
             (telemetry::SNAPSHOT_BYTES, status.bytes as f64),
             (telemetry::SNAPSHOT_WRITE_AGE, written.as_secs_f64()),
         ] {
-            telemetry::set(gauge, value);
+            telemetry::set(gauge, &[], value);
         }
-        telemetry::set_total(telemetry::SNAPSHOT_WRITES, status.writes);
-        telemetry::set_total(telemetry::SNAPSHOT_FAILURES, status.failures);
+        telemetry::set_total(telemetry::SNAPSHOT_WRITES, &[], status.writes);
+        telemetry::set_total(telemetry::SNAPSHOT_FAILURES, &[], status.failures);
     }
 
     pub(super) fn snapshot(&self, now: Instant) -> Json {

@@ -175,7 +175,9 @@ impl OverloadManager {
 
     /// Measures the memory again and again, and acts on it. Never returns where the system reports memory.
     pub async fn watch(&self, connections: &Connections, unsent: &Arc<Unsent>) {
-        telemetry::report_watermarks(self.refuse_above, self.close_above);
+        let report = |what, bytes: u64| telemetry::set(telemetry::MEMORY, &[("what", what)], bytes as f64);
+        report("refuse_above", self.refuse_above);
+        report("close_above", self.close_above);
         let marks = [self.refuse_above, self.close_above].into_iter().filter(|mark| *mark > 0);
         let lower = marks.min().unwrap_or(u64::MAX);
         let (mut detector, mut tick) = (OverloadDetector::default(), tokio::time::interval(TICK));
@@ -188,7 +190,8 @@ impl OverloadManager {
                 );
                 return;
             };
-            telemetry::report_memory(resident, in_use);
+            report("resident", resident);
+            report("in_use", in_use);
             let actions = detector.check(self, in_use, connections.served());
             self.apply(actions, in_use, connections, unsent);
             if in_use <= lower / 2 {

@@ -43,8 +43,8 @@ impl Connections {
         self.open.lock().connections.values().filter(|connection| connection.is_served()).count()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.open.lock().connections.is_empty()
+    pub fn count(&self) -> usize {
+        self.open.lock().connections.len()
     }
 
     pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
@@ -207,7 +207,7 @@ impl Connections {
             tokio::pin!(emptied);
             // Enabled before the check, so that the last connection is not missed.
             emptied.as_mut().enable();
-            if self.is_empty() || tokio::time::timeout_at(end, emptied).await.is_err() {
+            if self.count() == 0 || tokio::time::timeout_at(end, emptied).await.is_err() {
                 return;
             }
         }
@@ -374,7 +374,7 @@ mod tests {
         assert!(counts.iter().all(|count| *count < 1000), "{counts:?}");
         assert_eq!(counts.iter().sum::<usize>(), 15_000, "{counts:?}");
         drop(open);
-        assert!(connections.is_empty());
+        assert_eq!(connections.count(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -137,7 +137,7 @@ impl Listener {
             let accepted = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    telemetry::accept_failed();
+                    telemetry::count(telemetry::ACCEPT_FAILURES, &[], 1);
                     if let Some(suppressed) = throttle.say((), Instant::now()) {
                         tracing::warn!(%error, suppressed, "cannot accept a connection; is the limit on open files (ulimit -n) reached?");
                     }
@@ -203,13 +203,12 @@ fn spawn(
     source: Source,
     serving: impl Future<Output = Result<(), ConnectionError>> + Send + 'static,
 ) {
-    let open = telemetry::ConnectionGauge::open();
     // An async block would keep room for the future twice: where it was captured, and where it is polled.
     tokio::spawn(serving.map(move |result| {
         if let Err(error) = result {
             tracing::debug!(%source, %error, state = ?guard.connection.state(), "connection ends");
         }
-        drop((open, guard));
+        drop(guard);
     }));
 }
 

@@ -18,7 +18,7 @@ use crate::json::{JsonError, JsonResponse};
 use crate::limit::Limit;
 use crate::resource::Kind;
 use crate::subscription::{Poll, PollVerdict};
-use crate::telemetry::{PollGauge, PollOutcome};
+use crate::telemetry::{PollCounter, PollOutcome};
 
 /// Longest delay of an error response; less if the hold is shorter.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
@@ -37,25 +37,25 @@ pub(super) async fn answer(
         return response;
     }
     let now = Instant::now();
-    let mut gauge = PollGauge::open(kind);
+    let mut counter = PollCounter::open(kind);
     if client.server.admission.overload.refuses_new() {
-        gauge.ended(PollOutcome::Refused);
+        counter.ended(PollOutcome::Refused);
         let reason = "the relay is short of memory; try another server or again";
         return PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
             .over(Limit::MemoryRefuse)
             .into_response();
     }
     client.connection.note_served();
-    match serve(kind, request, &client, now, &mut gauge).await {
+    match serve(kind, request, &client, now).await {
         Ok((answer, waited)) => {
-            gauge.answered(answer.len(), waited);
+            counter.answered(answer.len(), waited);
             let body = ResponseBody::json(answer, &client.connection, &client.server.unsent);
             let mut response = Response::new(body);
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
         Err(fault) => {
-            gauge.ended(fault.outcome);
+            counter.ended(fault.outcome);
             fault.into_response()
         }
     }
@@ -69,11 +69,10 @@ async fn serve(
     request: Request<ClientBody>,
     client: &Services,
     now: Instant,
-    gauge: &mut PollGauge,
 ) -> Result<PollAnswer, PollError> {
     // Boxed, so that a waiting poll does not keep the memory of reading.
     let mut opened = Box::pin(open(kind, request, client, now)).await?;
-    let verdict = wait(&mut opened, client, gauge).await?;
+    let verdict = wait(&mut opened, client).await?;
     opened.slot = None;
     // The names count until the poll is answered.
     let OpenedPoll { poll, names: _names, .. } = opened;
@@ -82,13 +81,9 @@ async fn serve(
 
 /// Waits until it is known how to answer. A slow request costs as much as a waiting poll, and may have a slot
 /// already.
-async fn wait(
-    opened: &mut OpenedPoll,
-    client: &Services,
-    gauge: &mut PollGauge,
-) -> Result<PollVerdict, PollError> {
+async fn wait(opened: &mut OpenedPoll, client: &Services) -> Result<PollVerdict, PollError> {
     let OpenedPoll { poll, slot, seat, .. } = opened;
-    let (mut timer, mut is_parked) = (LazyTimer::default(), false);
+    let mut timer = LazyTimer::default();
     std::future::poll_fn(|cx| {
         // Registered before the check, so that any later change wakes the poll.
         poll.wake_handle().register(cx.waker());
@@ -108,9 +103,6 @@ async fn wait(
             if slot.is_none() {
                 let taken = client.server.polls.park(client.peer.source, &client.server.policy.load());
                 *slot = Some(taken.ok_or_else(PollError::too_many)?);
-            }
-            if !std::mem::replace(&mut is_parked, true) {
-                gauge.parked();
             }
             ready!(timer.poll(Some(until), cx));
         }

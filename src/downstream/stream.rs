@@ -31,7 +31,7 @@ use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
 use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
-use crate::telemetry::{self, RequestResult, StreamGauge};
+use crate::telemetry::{self, RequestResult, StreamMetrics};
 
 enum RequestOutcome {
     /// Pure ACK of the newest response of a type.
@@ -94,7 +94,7 @@ pub(super) struct StreamBody {
     registration: Registration,
     /// Progress of the session at the last `follow`.
     followed: u64,
-    gauge: StreamGauge,
+    metrics: StreamMetrics,
 }
 
 impl StreamBody {
@@ -116,7 +116,7 @@ impl StreamBody {
         Self {
             requests,
             peer,
-            gauge: StreamGauge::open(session.protocol()),
+            metrics: StreamMetrics(session.protocol()),
             seat: server.groups.own(),
             server,
             session,
@@ -154,7 +154,7 @@ impl StreamBody {
         self.session.on_flushed(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         let kind = outgoing.type_url.kind();
-        self.gauge.said(kind, outgoing.frame.size(), waited, outgoing.coalesced);
+        self.metrics.said(kind, outgoing.frame.size(), waited, outgoing.coalesced);
         None
     }
 
@@ -175,7 +175,7 @@ impl StreamBody {
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
                     let took = self.registration.acked_at(acked.at, now);
-                    self.gauge.heard(acked.kind, RequestResult::Ack, took);
+                    self.metrics.heard(acked.kind, RequestResult::Ack, took);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
@@ -229,7 +229,7 @@ impl StreamBody {
             }
             RequestKind::Stale { type_url } => (type_url, RequestResult::Stale, None),
         };
-        self.gauge.heard(type_url.kind(), result, took);
+        self.metrics.heard(type_url.kind(), result, took);
         self.registration.heard(&self.session, self.seat.key());
     }
 
@@ -287,7 +287,9 @@ impl StreamBody {
             self.connection.first_answer().keep_place();
             Some(NextStep::Wait(Some(now + RETRY)))
         });
-        self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
+        for kind in self.session.take_delays() {
+            telemetry::count(telemetry::DELAYS, &[("type", kind.short())], 1);
+        }
         if !matches!(next, Some(NextStep::Send(_))) {
             self.follow();
         }
@@ -323,7 +325,9 @@ impl StreamBody {
             let mut deadline = match self.next(now) {
                 NextStep::Send(mut outgoing) => {
                     self.connection.first_answer().give();
-                    outgoing.overdue.into_iter().for_each(|awaited| telemetry::overdue(awaited.label()));
+                    if let Some(awaited) = outgoing.overdue {
+                        telemetry::count(telemetry::OVERDUE, &[("awaited", awaited.label())], 1);
+                    }
                     self.registration.sent(&self.session, &mut outgoing, now);
                     self.followed = self.session.progress();
                     let unsent = &self.server.unsent;
@@ -377,7 +381,7 @@ impl StreamBody {
         let node = self.session.client().map_or("", |client| client.node_id.as_str());
         status.report(node);
         tracing::debug!(node, code = ?status.code(), reason = status.message(), "stream ends");
-        self.gauge.ended(status.label());
+        self.metrics.ended(status.label());
         http_body::Frame::trailers(status.into_trailers())
     }
 }

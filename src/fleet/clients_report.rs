@@ -12,7 +12,7 @@ use super::view::{
     DeliveryRow, Document, LookError, NodeRow, Page, Query, RejectionRow, TypeName, View, document, row,
     seconds,
 };
-use crate::cache::Withheld;
+use crate::cache::{Protocol, Withheld};
 use crate::fairness::lower_thread_priority;
 use crate::resource::{Kind, Name, TypeUrl};
 use crate::subscription::{ClientState, Rejection, TypeProgress, USER_AGENT};
@@ -128,12 +128,15 @@ impl View<'_> {
     /// Reports clients by kind of type, including zeros.
     pub fn report_clients(&self) {
         let kept = self.withheld();
-        let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration)> =
+        let mut streams = Protocol::ALL.map(|protocol| (protocol.label(), 0));
+        let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration, usize)> =
             Kind::ALL.map(|kind| (kind, Default::default())).into();
         for record in self.fleet.after(0) {
+            let of_transport = streams.iter_mut().filter(|(transport, _)| *transport == record.transport);
+            of_transport.for_each(|(_, count)| *count += 1);
             let state = record.state();
             for progress in &state.types {
-                let (states, lag, unanswered) = figures.entry(progress.type_url().kind()).or_default();
+                let (states, lag, unanswered, _) = figures.entry(progress.type_url().kind()).or_default();
                 states[progress.state(&kept) as usize] += 1;
                 *lag = progress.lag().max(*lag);
                 let since = progress.unanswered_since();
@@ -141,14 +144,23 @@ impl View<'_> {
                     .map_or(*unanswered, |since| self.now.saturating_duration_since(since).max(*unanswered));
             }
             if let Some(poll) = &state.poll {
-                figures.entry(poll.type_url().kind()).or_default().0[poll.state(&kept) as usize] += 1;
+                let (states, _, _, polls) = figures.entry(poll.type_url().kind()).or_default();
+                states[poll.state(&kept) as usize] += 1;
+                *polls += 1;
             }
         }
-        for (kind, (states, lag, unanswered)) in figures {
+        for (transport, count) in streams {
+            telemetry::set(telemetry::STREAMS, &[("transport", transport)], f64::from(count));
+        }
+        for (kind, (states, lag, unanswered, polls)) in figures {
+            let of_type = ("type", kind.short());
             for (state, clients) in ClientState::ALL.into_iter().zip(states) {
-                telemetry::report_clients(kind.short(), state.label(), clients);
+                let labels = &[of_type, ("state", state.label())];
+                telemetry::set(telemetry::CLIENTS, labels, clients as f64);
             }
-            telemetry::report_laggards(kind.short(), lag, unanswered);
+            telemetry::set(telemetry::MAX_LAG, &[of_type], lag as f64);
+            telemetry::set(telemetry::MAX_UNANSWERED, &[of_type], unanswered.as_secs_f64());
+            telemetry::set(telemetry::HELD_POLLS, &[of_type], polls as f64);
         }
     }
 

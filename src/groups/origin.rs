@@ -115,7 +115,7 @@ impl Origin {
             Self::Directory { state } => {
                 let (is_read, failing) = (state.borrow().read, state.borrow().failures.len());
                 telemetry::report_upstream(is_read, None, &[], now);
-                telemetry::set(telemetry::DIRECTORY_FAILURES, failing as f64);
+                telemetry::set(telemetry::DIRECTORY_FAILURES, &[], failing as f64);
             }
         }
     }

@@ -98,7 +98,7 @@ impl Relay {
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
         let is_ready = spawn_health(config, &groups, health, &draining);
 
-        telemetry::set(telemetry::CONNECTION_LIMIT, config.downstream.limits.max_connections as f64);
+        telemetry::set(telemetry::CONNECTION_LIMIT, &[], config.downstream.limits.max_connections as f64);
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let health = HealthService::new(health_service);

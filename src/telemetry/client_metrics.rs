@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltafan_core::cache::Protocol;
 use deltafan_core::resource::Kind;
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::LogThrottle;
 use super::catalog::*;
@@ -34,16 +34,11 @@ impl ResponseMetrics {
     }
 }
 
-/// Metrics of one open stream.
-#[derive(Debug)]
-pub struct StreamGauge(Protocol);
+/// Metrics of one stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamMetrics(pub Protocol);
 
-impl StreamGauge {
-    pub fn open(protocol: Protocol) -> Self {
-        gauge!(STREAMS, "transport" => protocol.label()).increment(1.0);
-        Self(protocol)
-    }
-
+impl StreamMetrics {
     /// Counts a response that the transport took. `waited` is the time since its newest change arrived,
     /// `coalesced` the number of overtaken changes.
     pub fn said(&self, kind: Kind, bytes: usize, waited: Option<Duration>, coalesced: u32) {
@@ -107,12 +102,6 @@ impl TypeCounters {
     }
 }
 
-impl Drop for StreamGauge {
-    fn drop(&mut self) {
-        gauge!(STREAMS, "transport" => self.0.label()).decrement(1.0);
-    }
-}
-
 deltafan_core::labelled! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum PollOutcome {
@@ -132,27 +121,22 @@ deltafan_core::labelled! {
     }
 }
 
+/// Counts a poll when it ends.
 #[derive(Debug)]
-pub struct PollGauge {
-    counters: &'static PollCounters,
+pub struct PollCounter {
+    kind: Kind,
     outcome: PollOutcome,
-    parked: bool,
 }
 
-impl PollGauge {
-    pub fn open(kind: Kind) -> Self {
+impl PollCounter {
+    pub const fn open(kind: Kind) -> Self {
         // A poll that is dropped without another end was abandoned.
-        Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
-    }
-
-    pub fn parked(&mut self) {
-        self.parked = true;
-        self.counters.held.increment(1.0);
+        Self { kind, outcome: PollOutcome::Abandoned }
     }
 
     /// Ends it with an answer of `bytes`; `waited` is the time since the newest change in it.
     pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
-        self.counters.responses.add(bytes, waited);
+        ResponseMetrics::of(self.kind.short(), "rest").add(bytes, waited);
         self.ended(PollOutcome::Answered);
     }
 
@@ -161,35 +145,9 @@ impl PollGauge {
     }
 }
 
-impl Drop for PollGauge {
+impl Drop for PollCounter {
     fn drop(&mut self) {
-        self.counters.outcomes[self.outcome as usize].increment(1);
-        if self.parked {
-            self.counters.held.decrement(1.0);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct PollCounters {
-    held: Gauge,
-    outcomes: [Counter; PollOutcome::ALL.len()],
-    responses: ResponseMetrics,
-}
-
-impl PollCounters {
-    fn of(kind: Kind) -> &'static Self {
-        static ALL: [OnceLock<PollCounters>; Kind::ALL.len()] = [const { OnceLock::new() }; Kind::ALL.len()];
-        ALL[kind as usize].get_or_init(|| {
-            let kind = kind.short();
-            let outcome =
-                |outcome: PollOutcome| counter!(POLLS, "type" => kind, "outcome" => outcome.label());
-            Self {
-                held: gauge!(HELD_POLLS, "type" => kind),
-                outcomes: PollOutcome::ALL.map(outcome),
-                responses: ResponseMetrics::of(kind, "rest"),
-            }
-        })
+        counter!(POLLS, "type" => self.kind.short(), "outcome" => self.outcome.label()).increment(1);
     }
 }
 
@@ -207,11 +165,8 @@ deltafan_core::labelled! {
 impl Cause {
     /// Notes the time, so that `deltafan status` can tell a refusal that goes on from one that is over.
     fn note(self) {
-        static GAUGES: OnceLock<[Gauge; Cause::ALL.len()]> = OnceLock::new();
-        let gauges =
-            GAUGES.get_or_init(|| Self::ALL.map(|cause| gauge!(LAST_REFUSAL, "cause" => cause.label())));
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        gauges[self as usize].set(since_1970.as_secs_f64());
+        gauge!(LAST_REFUSAL, "cause" => self.label()).set(since_1970.as_secs_f64());
     }
 }
 
@@ -245,10 +200,7 @@ pub fn refused(limit: Limit, count: u64) {
     if !limit.is_for_silence() {
         Cause::Limit.note();
     }
-    // Looked up once: ten thousand refusals a second must cost little.
-    static COUNTERS: OnceLock<[Counter; Limit::ALL.len()]> = OnceLock::new();
-    let counter = |limit: Limit| counter!(REFUSED, "reason" => limit.label());
-    COUNTERS.get_or_init(|| Limit::ALL.map(counter))[limit as usize].increment(count);
+    counter!(REFUSED, "reason" => limit.label()).increment(count);
 }
 
 /// Counts a refusal or disconnect. Returns the number of log lines suppressed since the last one, if this one

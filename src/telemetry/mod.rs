@@ -23,8 +23,8 @@ use procfs::{ProcResult, WithCurrentSystemInfo as _};
 
 pub use catalog::{all as all_metrics, *};
 pub use client_metrics::{
-    PollGauge, PollOutcome, RequestResult, StreamGauge, denied, grpc_over_http1, hidden, refused, refused_at,
-    tls_handshake,
+    PollCounter, PollOutcome, RequestResult, StreamMetrics, denied, grpc_over_http1, hidden, refused,
+    refused_at, tls_handshake,
 };
 pub use deltafan_core::LogThrottle;
 pub use log_output::{Lines, LogLevel, log_panics, report_lost_lines, write_log_to};
@@ -51,81 +51,36 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
         .set_buckets_for_metric(Matcher::Full(UPSTREAM_APPLY.to_owned()), &APPLY_BUCKETS)?
         .install_recorder()?;
     describe();
-    make_at_zero(Needs::Nothing);
+    make_at_zero();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION"), "commit" => env!("DELTAFAN_COMMIT")).set(1.0);
     Ok(handle)
 }
 
 fn describe() {
     for metric in all() {
-        let (name, unit, meaning) = (metric.name, metric.unit(), metric.meaning);
+        let (name, meaning) = (metric.name, metric.meaning);
         match metric.kind {
-            MetricKind::Counter => describe_counter!(name, unit, meaning),
-            MetricKind::Gauge => describe_gauge!(name, unit, meaning),
-            MetricKind::Histogram => describe_histogram!(name, unit, meaning),
+            MetricKind::Counter => describe_counter!(name, meaning),
+            MetricKind::Gauge => describe_gauge!(name, meaning),
+            MetricKind::Histogram => describe_histogram!(name, meaning),
         }
     }
 }
 
-pub fn set(gauge: &'static str, value: f64) {
-    gauge!(gauge).set(value);
+/// Labels of a metric with their values.
+type Labels<'l> = &'l [(&'static str, &'static str)];
+
+pub fn set(gauge: &'static str, labels: Labels<'_>, value: f64) {
+    gauge!(gauge, labels).set(value);
 }
 
 /// Total since the start.
-pub fn set_total(counter: &'static str, total: u64) {
-    counter!(counter).absolute(total);
+pub fn set_total(counter: &'static str, labels: Labels<'_>, total: u64) {
+    counter!(counter, labels).absolute(total);
 }
 
-/// Adds to a counter with one label.
-pub fn count(counter: &'static str, (label, value): (&'static str, &'static str), more: u64) {
-    counter!(counter, label => value).increment(more);
-}
-
-#[derive(Debug)]
-pub struct ConnectionGauge(());
-
-impl ConnectionGauge {
-    pub fn open() -> Self {
-        gauge!(CONNECTIONS).increment(1.0);
-        Self(())
-    }
-}
-
-impl Drop for ConnectionGauge {
-    fn drop(&mut self) {
-        gauge!(CONNECTIONS).decrement(1.0);
-    }
-}
-
-/// In bytes.
-pub fn report_memory(resident: u64, in_use: u64) {
-    gauge!(MEMORY, "what" => "resident").set(resident as f64);
-    gauge!(MEMORY, "what" => "in_use").set(in_use as f64);
-}
-
-/// Bytes above which clients are refused, and closed.
-pub fn report_watermarks(refuse_above: u64, close_above: u64) {
-    gauge!(MEMORY, "what" => "refuse_above").set(refuse_above as f64);
-    gauge!(MEMORY, "what" => "close_above").set(close_above as f64);
-}
-
-pub fn accept_failed() {
-    counter!(ACCEPT_FAILURES).increment(1);
-}
-
-pub fn delayed(short: &'static str) {
-    counter!(DELAYS, "type" => short).increment(1);
-}
-
-/// Counts a response sent without the ACK that it depends on.
-pub fn overdue(awaited: &'static str) {
-    counter!(OVERDUE, "awaited" => awaited).increment(1);
-}
-
-/// Totals since the start.
-pub fn report_json(resources: u64, answers: u64) {
-    counter!(JSON_WRITTEN, "what" => "resource").absolute(resources);
-    counter!(JSON_WRITTEN, "what" => "answer").absolute(answers);
+pub fn count(counter: &'static str, labels: Labels<'_>, more: u64) {
+    counter!(counter, labels).increment(more);
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -171,16 +126,6 @@ pub fn report_upstream(
     }
 }
 
-pub fn report_clients(kind: &'static str, state: &'static str, clients: usize) {
-    gauge!(CLIENTS, "type" => kind, "state" => state).set(clients as f64);
-}
-
-/// Clients of a type that are furthest behind: in generations, and in time since an unanswered response.
-pub fn report_laggards(kind: &'static str, lag: u64, unanswered: Duration) {
-    gauge!(MAX_LAG, "type" => kind).set(lag as f64);
-    gauge!(MAX_UNANSWERED, "type" => kind).set(unanswered.as_secs_f64());
-}
-
 pub fn report_groups(rule: &str, groups: usize, clients: usize, stale_seconds: f64, unanswered: usize) {
     gauge!(GROUPS, "group" => rule.to_owned()).set(groups as f64);
     gauge!(GROUP_CLIENTS, "group" => rule.to_owned()).set(clients as f64);
@@ -192,23 +137,12 @@ pub fn upstream_applied(took: Duration) {
     histogram!(UPSTREAM_APPLY).record(took);
 }
 
-/// Counts changed certificate files in force. `of` is their key in the configuration.
-pub fn tls_reloaded(of: &str) {
-    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(1);
-    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
-}
-
-pub fn tls_reload_failed(of: &str) {
-    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
-    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(0.0);
-}
-
-/// Reports the first reading of certificate files. Creates their reload counters, so that an alert on the
-/// rate sees the first one.
-pub fn tls_loaded(of: &str) {
-    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
-    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
-    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
+/// Reports that certificate files were read: for the first time, or after `reloads` or `failures` of changed ones. Both
+/// counters exist from the first time on, so that an alert on the rate sees the first event. `of` is the key of the files.
+pub fn tls_read(of: &str, reloads: u64, failures: u64) {
+    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(reloads);
+    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(failures);
+    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(if failures == 0 { 1.0 } else { 0.0 });
 }
 
 /// In seconds since 1970. `which` names the file as the configuration does.
@@ -228,7 +162,7 @@ deltafan_core::labelled! {
 
 /// `restart_pending`: the file has changes that need a restart.
 pub fn config_reloaded(result: ReloadResult, restart_pending: bool) {
-    count(CONFIG_RELOADS, ("result", result.label()), 1);
+    count(CONFIG_RELOADS, &[("result", result.label())], 1);
     if result == ReloadResult::Refused {
         gauge!(CONFIG_SUCCESSFUL).set(0.0);
     } else {
@@ -243,10 +177,10 @@ pub fn config_loaded(restart_pending: bool) {
     gauge!(CONFIG_RESTART).set(f64::from(restart_pending));
 }
 
-/// Creates the metrics of a need that exist from the start, with each label. `increase()` and `rate()` of Prometheus
+/// Creates the metrics that exist from the start, with each label. `increase()` and `rate()` of Prometheus
 /// miss the first event of a counter that appears with it.
-pub fn make_at_zero(needs: Needs) {
-    for metric in all().filter(|metric| metric.from_start && metric.needs == needs) {
+fn make_at_zero() {
+    for metric in all().filter(|metric| metric.from_start) {
         metric.combinations().into_iter().flatten().for_each(|labels| make_one(metric, &labels));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use deltafan_core::resource::Kind;
 
 use super::MetricKind;
-use super::catalog::{Label, Metric, Needs, RESPONSES, all};
+use super::catalog::{Label, Metric, RESPONSES, all};
 
 /// Values that the page lists for a label of a metric: in its row, or in a table, line or list of their own.
 fn explained(page: &str, row: &str, metric: &Metric, label: &Label) -> BTreeSet<String> {
@@ -36,8 +36,6 @@ fn the_page_explains_each_metric_and_each_value_of_its_labels() {
         let row = page.lines().find(|line| line.starts_with(&begins));
         let row = row.unwrap_or_else(|| panic!("docs/metrics.md has no row {begins}"));
         assert!(row.contains(&format!(" | {}", metric.meaning)), "{row} lacks {}", metric.meaning);
-        let needs = format!(" (`{}`) |", metric.needs.label());
-        assert_eq!(row.contains(&needs), metric.needs != Needs::Nothing, "{row}");
         for label in metric.labels {
             assert!(row.contains(&format!("`{}`", label.name)), "{row} lacks {}", label.name);
             if !label.values.is_empty() {

@@ -75,7 +75,7 @@ impl Reloader {
         let files = Files::read(&paths)?;
         let Loaded { value, facts, warning } = load(&files)?;
         warn_of_exposed_keys(of, &files);
-        telemetry::tls_loaded(of);
+        telemetry::tls_read(of, 0, 0);
         announce(of, &facts, warning.as_deref(), "certificates are in force");
         let (current, handle) = watch::channel(Arc::new(value));
         let current = Arc::new(current);
@@ -154,7 +154,7 @@ impl FileSet {
         }
         match read.and_then(|files| (self.put_in_force)(&files)) {
             Ok(Loaded { facts, warning, .. }) => {
-                telemetry::tls_reloaded(&self.of);
+                telemetry::tls_read(&self.of, 1, 0);
                 announce(
                     &self.of,
                     &facts,
@@ -163,7 +163,7 @@ impl FileSet {
                 );
             }
             Err(error) => {
-                telemetry::tls_reload_failed(&self.of);
+                telemetry::tls_read(&self.of, 0, 1);
                 let of = &self.of;
                 tracing::warn!(%of, %error, "changed certificates cannot be used; those from before stay in force");
             }
