@@ -18,13 +18,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 pub use origin::Origin;
 pub use rule_figures::RuleFigures;
 pub use running_group::{Events, Group, ShownNode, Starter, spawn_essential};
 
-use crate::cache;
 use crate::group_table::GroupTable;
 use crate::identity::Certificate;
 use crate::node_group::{GroupKey, GroupRules, Placement};
@@ -32,7 +31,7 @@ use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::snapshot::LiveGroup;
 use crate::subscription::SessionError;
-use crate::upstream::{Counters, Stay, Tuning, sleep_until};
+use crate::upstream::{Counters, Stay, Tuned, sleep_until};
 use running_group::visitor;
 
 /// Client that enters a group.
@@ -58,6 +57,7 @@ pub struct Groups {
     linger: Duration,
     /// `None` for a directory, which sees no node: all clients share one group.
     starter: Option<Starter>,
+    tuner: watch::Sender<Tuned>,
     /// Notified when a group has a time of release.
     released: Notify,
     /// Events of released groups.
@@ -72,6 +72,7 @@ impl Groups {
         starter: Option<Starter>,
         max: usize,
         linger: Duration,
+        tuner: watch::Sender<Tuned>,
     ) -> Arc<Self> {
         Arc::new(Self {
             rules,
@@ -80,6 +81,7 @@ impl Groups {
             max,
             linger,
             starter,
+            tuner,
             released: Notify::new(),
             past: Mutex::new(Counters::default().all()),
         })
@@ -166,11 +168,8 @@ impl Groups {
     }
 
     /// Applies changed settings to all groups, present and future.
-    pub fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
-        if let Some(starter) = &self.starter {
-            starter.tune(tuning, *limits);
-        }
-        self.all().iter().for_each(|group| group.tune(tuning, limits));
+    pub fn tune(&self, tuned: Tuned) {
+        self.tuner.send_replace(tuned);
     }
 
     /// All groups, the own one first.

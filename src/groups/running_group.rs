@@ -7,11 +7,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message as _;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::origin::Origin;
 use super::rule_figures::RuleFigures;
-use crate::cache::{self, Budget, Cache, RolloutSettings};
+use crate::cache::{Budget, Cache, RolloutSettings};
 use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
@@ -20,7 +21,7 @@ use crate::snapshot::{self, Disk, GroupId, LiveGroup, Restore, StoredGroup, node
 use crate::subscription::{Code, SessionError};
 use crate::upstream::{
     Client, Counters, DirectorySource, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings,
-    Stay, Tuner, Tuning,
+    Stay, Tuned,
 };
 
 /// Upstream event counters, under their metric names.
@@ -30,7 +31,6 @@ pub type Events = [(&'static str, u64); Counters::NAMES.len()];
 #[derive(Debug)]
 pub struct Group {
     cache: Arc<Cache>,
-    tuner: Tuner,
     origin: Origin,
     /// `None` for a directory.
     source: Option<Source>,
@@ -92,7 +92,7 @@ impl Group {
     /// Creates the own group of a directory, which fills the cache.
     pub fn of_directory(cache: Arc<Cache>, source: &DirectorySource) -> Arc<Self> {
         let origin = Origin::Directory { state: source.state() };
-        Arc::new(Self { cache, tuner: source.tuner(), origin, source: None })
+        Arc::new(Self { cache, origin, source: None })
     }
 
     /// Cache of the group.
@@ -170,11 +170,6 @@ impl Group {
         }
     }
 
-    pub(super) fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
-        self.cache.set_limits(limits);
-        self.tuner.send_replace(Some(tuning));
-    }
-
     pub(super) fn events(&self) -> Option<Events> {
         self.source.as_ref().map(|source| source.counters.all())
     }
@@ -227,7 +222,7 @@ pub struct Starter {
     pub budget: Budget,
     /// Memory for nodes of [`GroupNode::Client`].
     pub nodes: Arc<NodeBudget>,
-    pub tuned: Mutex<(Tuning, cache::Limits)>,
+    pub tuned: watch::Receiver<Tuned>,
     /// `None` without a snapshot.
     pub disk: Option<Arc<Disk>>,
     /// Guard of changes, if any.
@@ -282,13 +277,13 @@ impl Starter {
         representative: Option<Arc<Representative>>,
         prepare: impl FnOnce(Client) -> Client,
     ) -> Arc<Group> {
-        let (tuning, limits) = *self.tuned.lock();
+        let mut tuned = self.tuned.clone();
+        let (tuning, limits) = *tuned.borrow_and_update();
         let (cache, writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
         let node_id = node.id.as_str().into();
         let mut mux = Mux::new(writer, Settings { node, ..self.settings.clone() });
         mux.tune(tuning);
-        let client = prepare(Client::on(mux, Arc::clone(&self.servers)));
-        let tuner = client.tuner();
+        let client = prepare(Client::on(mux, Arc::clone(&self.servers), tuned));
         let origin = Origin::Server { state: client.state(), servers: Arc::clone(&self.servers) };
         let source = Source {
             counters: Arc::clone(client.counters()),
@@ -298,11 +293,7 @@ impl Starter {
             waiting: Mutex::new(Some((client, self.failed.clone()))),
             saved,
         };
-        Arc::new(Group { cache, tuner, origin, source: Some(source) })
-    }
-
-    pub(super) fn tune(&self, tuning: Tuning, limits: cache::Limits) {
-        *self.tuned.lock() = (tuning, limits);
+        Arc::new(Group { cache, origin, source: Some(source) })
     }
 
     pub(super) fn connections(&self) -> usize {
@@ -310,19 +301,17 @@ impl Starter {
     }
 }
 
-/// Runs a task that must not end before `stop`; cancels `failed` if it does.
+/// Runs a task that must not end before `stop`; cancels `failed` if it does, also by a panic.
 pub fn spawn_essential(
     task: impl Future<Output = ()> + Send + 'static,
     stop: CancellationToken,
     failed: CancellationToken,
 ) {
-    // A separate task, or the other one would have room for all of this.
-    let task = tokio::spawn(task);
+    let failed = failed.drop_guard();
     tokio::spawn(async move {
-        let ended = task.await;
-        if !stop.is_cancelled() {
-            failed.cancel();
-            tracing::error!(?ended, "the upstream task exited unexpectedly");
+        task.await;
+        if stop.is_cancelled() {
+            failed.disarm();
         }
     });
 }

@@ -165,7 +165,7 @@ impl Relay {
         let policy = Arc::new(policy(config));
         let Drain { server, connections, .. } = &*self.status.drain;
         let before = server.policy.swap(Arc::clone(&policy));
-        server.groups.tune(tuning(config), &cache_limits(config));
+        server.groups.tune((tuning(config), cache_limits(config)));
         // A client's parameters follow from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
         let window = policy.drain();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::config_settings::{self, cache_limits, group_rules, rollout_settings, tuning};
@@ -26,6 +26,7 @@ fn connections(config: &Config, reloader: &Reloader) -> anyhow::Result<Servers> 
     for (at, server) in servers.iter().enumerate() {
         let key = upstream_tls_key(at, is_choice);
         options.push(Options {
+            endpoint: transport.endpoint(&server.uri.to_string())?,
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
             protocol: server.protocol,
@@ -35,7 +36,6 @@ fn connections(config: &Config, reloader: &Reloader) -> anyhow::Result<Servers> 
                 Some(files) => Some(reloader.add(&key, files.paths(), move |read| files.load(read))?),
                 None => None,
             },
-            ..Options::new(transport.endpoint(&server.uri.to_string())?)
         });
     }
     let first = options.remove(0);
@@ -52,6 +52,7 @@ pub(super) fn start(
     let limits = cache_limits(config);
     let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
     let rollout = rollout_settings(config)?;
+    let tuner = watch::Sender::new((tuning(config), limits));
     let (own, starter) = match &config.upstream.directory {
         None => {
             let servers = Arc::new(connections(config, reloader)?);
@@ -60,7 +61,7 @@ pub(super) fn start(
                 servers,
                 budget,
                 nodes: Arc::new(NodeBudget::new(config.groups.max)),
-                tuned: Mutex::new((tuning(config), limits)),
+                tuned: tuner.subscribe(),
                 disk: disk.cloned(),
                 rollout,
                 stop: stop.clone(),
@@ -74,14 +75,14 @@ pub(super) fn start(
             let (cache, mut writer) = Cache::guarded(limits, &budget, rollout);
             writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
             writer.set_identity(&config_settings::identity(config));
-            let source = DirectorySource::new(writer);
+            let source = DirectorySource::new(writer, tuner.subscribe());
             let own = Group::of_directory(cache, &source);
             spawn_essential(source.run(directory, stop.clone()), stop.clone(), failed);
             (own, None)
         }
     };
     let (max, linger) = (config.groups.max, config.upstream.unsubscribe_linger);
-    let groups = Groups::new(group_rules(config), own, starter, max, linger);
+    let groups = Groups::new(group_rules(config), own, starter, max, linger, tuner);
     let releases = Arc::clone(&groups);
     let release = async move { releases.release_unused().await };
     tokio::spawn(stop.run_until_cancelled_owned(release));

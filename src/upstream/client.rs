@@ -20,7 +20,7 @@ use super::probe::Probes;
 use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
 use super::{
     Backoff, Counters, Failover, Mux, Representative, Restored, ServerChange, ServerCondition, ServerId,
-    SilenceLog, StreamId, Tuner, Tuning, UpstreamState,
+    SilenceLog, StreamId, Tuned, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
@@ -45,8 +45,7 @@ pub struct Client {
     /// Wait before the streams are reopened.
     backoff: Backoff,
     state: watch::Sender<UpstreamState>,
-    tuner: Tuner,
-    tuning: watch::Receiver<Option<Tuning>>,
+    tuned: watch::Receiver<Tuned>,
     /// Rule of the node group, for the log; `None` for the relay's own node.
     group: Option<Arc<str>>,
     /// Whether a complaint about its stream was logged since the last answer.
@@ -85,10 +84,9 @@ impl std::fmt::Debug for LateRestore {
 
 impl Client {
     /// Creates a client that shares connections. It does nothing until [`run`](Self::run).
-    pub fn on(mux: Mux, servers: Arc<Servers>) -> Self {
+    pub fn on(mux: Mux, servers: Arc<Servers>, tuned: watch::Receiver<Tuned>) -> Self {
         let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
-        let (tuner, tuning) = watch::channel(None);
         let (silence, cut_off_due, looked_at, more_interest, late) = Default::default();
         Self {
             backoff: link.options().backoff,
@@ -101,8 +99,7 @@ impl Client {
             mux,
             representative: None,
             state,
-            tuner,
-            tuning,
+            tuned,
             group: None,
             has_complained: false,
             silence,
@@ -132,10 +129,6 @@ impl Client {
 
     pub const fn cache(&self) -> &Arc<crate::cache::Cache> {
         self.mux.cache()
-    }
-
-    pub fn tuner(&self) -> Tuner {
-        self.tuner.clone()
     }
 
     pub const fn counters(&self) -> &Arc<Counters> {
@@ -230,7 +223,7 @@ impl Client {
             tokio::select! {
                 output = &mut future => return Some(output),
                 (server, answers) = self.probes.next() => self.failover.probed(server, answers, now()),
-                tuning = next_tuning(&mut self.tuning) => self.mux.tune(tuning),
+                tuned = next_tuning(&mut self.tuned) => self.tune(tuned),
                 interest = next_interest(&cache, self.more_interest) => {
                     self.take(interest).await;
                 }
@@ -265,7 +258,7 @@ impl Client {
             }
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
-            let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning), probed).await;
+            let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuned), probed).await;
             self.failover.excuse(std::mem::take(&mut talk.excused), now());
             match event {
                 Event::Message(stream, message) => {
@@ -276,7 +269,7 @@ impl Client {
                 Event::Inquiry(answer) => self.on_inquiry(answer, &talk),
                 Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
-                Event::Tuning(tuning) => self.mux.tune(tuning),
+                Event::Tuned(tuned) => self.tune(tuned),
                 Event::Watched(word) => self.on_word(word, &mut talk),
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
                 Event::Look if lease.is_closed() && !self.mux.has_asked(StreamId::Primary) => break None,
@@ -303,6 +296,11 @@ impl Client {
             lease.failed();
         }
         ended
+    }
+
+    fn tune(&mut self, (tuning, limits): Tuned) {
+        self.mux.tune(tuning);
+        self.mux.cache().set_limits(&limits);
     }
 
     /// Chooses the client whose node new streams show.

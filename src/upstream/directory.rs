@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::wait::{next_interest, next_tuning, now, sleep_until};
-use super::{DirectoryMirror, Tuner, Tuning};
+use super::{DirectoryMirror, Tuned};
 use crate::cache::Writer;
 use crate::directory::{Directory, FileFailure, Scan};
 
@@ -27,19 +27,13 @@ pub struct DirectoryState {
 pub struct DirectorySource {
     mirror: DirectoryMirror,
     state: watch::Sender<DirectoryState>,
-    tuner: Tuner,
-    tuning: watch::Receiver<Option<Tuning>>,
+    tuned: watch::Receiver<Tuned>,
 }
 
 impl DirectorySource {
     /// Creates a source that does nothing until [`run`](Self::run).
-    pub fn new(writer: Writer) -> Self {
-        let (tuner, tuning) = watch::channel(None);
-        Self { mirror: DirectoryMirror::new(writer), state: watch::Sender::default(), tuner, tuning }
-    }
-
-    pub fn tuner(&self) -> Tuner {
-        self.tuner.clone()
+    pub fn new(writer: Writer, tuned: watch::Receiver<Tuned>) -> Self {
+        Self { mirror: DirectoryMirror::new(writer), state: watch::Sender::default(), tuned }
     }
 
     pub fn state(&self) -> watch::Receiver<DirectoryState> {
@@ -61,7 +55,10 @@ impl DirectorySource {
                     tokio::task::yield_now().await;
                 }
                 // Other settings mean nothing here: a directory settles at once and has no resource errors.
-                tuning = next_tuning(&mut self.tuning) => self.mirror.set_eds_repush(tuning.eds_repush),
+                (tuning, limits) = next_tuning(&mut self.tuned) => {
+                    self.mirror.set_eds_repush(tuning.eds_repush);
+                    cache.set_limits(&limits);
+                }
                 () = sleep_until(self.mirror.next_deadline()) => self.mirror.on_deadline(now()),
             }
         }
@@ -92,9 +89,14 @@ impl DirectorySource {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Tuning;
     use super::*;
     use crate::cache::{Cache, Completeness, Limits};
     use crate::resource::Kind;
+
+    fn tuned() -> watch::Receiver<Tuned> {
+        watch::channel((Tuning::default(), Limits::default())).1
+    }
 
     #[tokio::test]
     async fn what_is_missing_is_unknown_before_each_file_was_read_once() {
@@ -107,7 +109,7 @@ mod tests {
         std::fs::write(files.path().join("a.yaml"), cluster("a")).expect("a file");
         std::fs::write(files.path().join("b.yaml"), "resources: [").expect("a file");
         let (cache, writer) = Cache::new(Limits::default());
-        let source = DirectorySource::new(writer);
+        let source = DirectorySource::new(writer, tuned());
         let mut state = source.state();
         let stop = CancellationToken::new();
         let task =
@@ -127,7 +129,7 @@ mod tests {
     async fn a_directory_is_followed() {
         let files = tempfile::tempdir().expect("a directory");
         let (cache, writer) = Cache::new(Limits::default());
-        let source = DirectorySource::new(writer);
+        let source = DirectorySource::new(writer, tuned());
         let mut state = source.state();
         let stop = CancellationToken::new();
         let directory = Directory::open(files.path()).expect("a directory");

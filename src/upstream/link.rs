@@ -67,16 +67,6 @@ pub struct Options {
     pub liveness: LivenessTimes,
 }
 
-impl Options {
-    /// Returns the defaults for a server, in cleartext.
-    pub fn new(endpoint: Endpoint) -> Self {
-        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        let identity = RelayIdentity::default();
-        let liveness = LivenessTimes::default();
-        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None, identity, liveness }
-    }
-}
-
 #[derive(Debug)]
 pub struct Link {
     options: Options,

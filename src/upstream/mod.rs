@@ -21,5 +21,5 @@ pub use link::{Link, Options, Servers};
 pub use liveness::LivenessTimes;
 pub(crate) use wait::sleep_until;
 
-/// Sender of a [`Tuning`] to the running source; the newest counts.
-pub type Tuner = tokio::sync::watch::Sender<Option<Tuning>>;
+/// Settings of running sources and their caches that a reload may change.
+pub type Tuned = (Tuning, crate::cache::Limits);

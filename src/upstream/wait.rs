@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 pub(super) use deltafan_transport::transfer::now;
 
-use super::Tuning;
+use super::Tuned;
 use crate::cache::{Cache, Wanted};
 
 /// Detector of times in which this process did not run: a suspended process or machine, or busy cores. Such a
@@ -75,11 +75,9 @@ pub(crate) async fn sleep_until(deadline: Option<Instant>) {
 }
 
 /// Waits for changed settings. Cancel-safe: they are taken only by returning them.
-pub(super) async fn next_tuning(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tuning {
-    while tuning.changed().await.is_ok() {
-        if let Some(tuning) = *tuning.borrow_and_update() {
-            return tuning;
-        }
+pub(super) async fn next_tuning(tuned: &mut watch::Receiver<Tuned>) -> Tuned {
+    if tuned.changed().await.is_ok() {
+        return *tuned.borrow_and_update();
     }
     // The sender is gone.
     pending().await

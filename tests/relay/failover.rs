@@ -191,7 +191,7 @@ impl Relay {
         let options = |uri: &String| {
             let transport = Transport { connect_timeout: Duration::from_millis(300), ..Transport::default() };
             let backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
-            Options { backoff, ..Options::new(transport.endpoint(uri).unwrap()) }
+            Options { backoff, ..upstream::options(transport.endpoint(uri).unwrap()) }
         };
         let servers = Servers::new(options(&uris[0]), uris[1..].iter().map(options), times);
         let settings = Settings {

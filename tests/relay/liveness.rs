@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::prelude::*;
-use crate::upstream::Relay;
+use crate::upstream::{Relay, options};
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -16,7 +16,7 @@ fn relay(uri: &str, after: Duration) -> Relay {
     let endpoint = Transport::default().endpoint(uri).expect("a URI");
     let liveness = LivenessTimes { after, timeout: Duration::from_secs(1) };
     let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
-    Relay::at(Options { liveness, backoff, ..Options::new(endpoint) })
+    Relay::at(Options { liveness, backoff, ..options(endpoint) })
 }
 
 fn send(stream: &OriginStream, kind: Kind, nonce: &str, name: &str, body: &[u8]) {

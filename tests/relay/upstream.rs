@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use deltafan::RelayIdentity;
 use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
 use deltafan::upstream::{
-    Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, Tuning,
-    UpstreamState,
+    Backoff, Client, Counters, FailoverTimes, LivenessTimes, Mux, Options, Servers, Settings, Transport,
+    Tuning, UpstreamState,
 };
 use deltafan_test_support::wire::framed;
 use h2::RecvStream;
@@ -18,11 +19,25 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
+use tonic::transport::Endpoint;
 
 use crate::prelude::*;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
+
+/// A server in cleartext, with the defaults of the keys.
+pub(super) fn options(endpoint: Endpoint) -> Options {
+    Options {
+        endpoint,
+        tls: None,
+        backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
+        max_message: 256 << 20,
+        protocol: None,
+        identity: RelayIdentity::default(),
+        liveness: LivenessTimes::default(),
+    }
+}
 
 /// The relay's upstream side alone.
 pub(super) struct Relay {
@@ -39,7 +54,7 @@ impl Relay {
 
     fn with_backoff(uri: &str, initial: Duration, max: Duration) -> Self {
         let endpoint = Transport::default().endpoint(uri).expect("a URI");
-        Self::at(Options { backoff: Backoff::new(initial, max), ..Options::new(endpoint) })
+        Self::at(Options { backoff: Backoff::new(initial, max), ..options(endpoint) })
     }
 
     pub(super) fn at(options: Options) -> Self {
@@ -52,7 +67,8 @@ impl Relay {
 
     pub(super) fn on(servers: Servers, settings: Settings) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
-        let mut client = Client::on(Mux::new(writer, settings), Arc::new(servers));
+        let (_, tuned) = watch::channel((settings.tuning, Limits::default()));
+        let mut client = Client::on(Mux::new(writer, settings), Arc::new(servers), tuned);
         let (counters, state, stop) =
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
         let stopped = stop.clone();
@@ -113,7 +129,7 @@ async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
             }
         });
         let transport = Transport { connect_timeout: Duration::from_millis(200), ..Transport::default() };
-        let relay = Relay::at(Options::new(transport.endpoint(&uri).expect("a URI")));
+        let relay = Relay::at(options(transport.endpoint(&uri).expect("a URI")));
         eventually("second failure", async || relay.counters.connect_failures.get() >= 2).await;
         assert_eq!(relay.counters.connects.get(), 0);
         assert!(!relay.state.borrow().ever_connected);
@@ -177,7 +193,7 @@ async fn r_up_09_a_connection_that_went_dead_is_noticed() {
     let uri = format!("http://{}", listener.local_addr().expect("an address"));
     let probe = Duration::from_millis(100);
     let transport = Transport { keepalive_interval: probe, keepalive_timeout: probe, ..Transport::default() };
-    let relay = Relay::at(Options::new(transport.endpoint(&uri).expect("a URI")));
+    let relay = Relay::at(options(transport.endpoint(&uri).expect("a URI")));
     let _client = relay.client(CDS, true, &[]);
     // Accepted, and then nothing.
     let first = listener.accept().await.expect("a connection");

@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use crate::prelude::*;
-use crate::upstream::Relay;
+use crate::upstream::{Relay, options};
 
 const CDS: Kind = Kind::Cluster;
 const ISTIOD: &str = "spiffe://mesh.example/ns/istio-system/sa/istiod";
@@ -295,7 +295,7 @@ fn relay(uri: &str, tls: TlsOptions, reloader: &Reloader) -> Relay {
     Relay::at(Options {
         tls: Some(reloader.add("upstream.servers[].tls", paths, load).unwrap()),
         backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
-        ..Options::new(endpoint)
+        ..options(endpoint)
     })
 }
 

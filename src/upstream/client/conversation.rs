@@ -20,7 +20,7 @@ use super::super::liveness::{Liveness, LivenessTimes, Purpose, Sign};
 use super::super::probe::{Probes, Word, lend};
 use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
-use super::super::{Backoff, Mux, Representative, StreamId, Tuning};
+use super::super::{Backoff, Mux, Representative, StreamId, Tuned};
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
 
@@ -41,7 +41,7 @@ pub(super) enum Event {
     /// A stream has room for a request.
     Room(StreamId),
     Interest(Vec<Wanted>),
-    Tuning(Tuning),
+    Tuned(Tuned),
     /// Report of the relay at the other end; `None` if it does not report.
     Watched(Option<bool>),
     /// Report of a probe of another server.
@@ -192,7 +192,7 @@ impl Conversation {
         &mut self,
         mux: &mut Mux,
         interest: impl Future<Output = Vec<Wanted>>,
-        tuning: impl Future<Output = Tuning>,
+        tuned: impl Future<Output = Tuned>,
         (probes, choose_at): (&mut Probes, Option<Instant>),
     ) -> Event {
         let waits_for_word = self.kept.is_some() && self.watch.standing(now()) == Standing::Unsaid;
@@ -224,7 +224,7 @@ impl Conversation {
                     Event::Room(StreamId::Secondary)
                 }
                 interest = interest => Event::Interest(interest),
-                tuning = tuning => Event::Tuning(tuning),
+                tuned = tuned => Event::Tuned(tuned),
                 word = watch.next() => Event::Watched(word),
                 () = liveness.next() => Event::Checked,
                 word = probes.next() => Event::Probed(word),
