@@ -7,12 +7,15 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::relay_status::{RelayStatus, server_info};
+use super::status_checks::StatusReport;
 use crate::fleet::{self, Document, LookError, Query, View, document};
+use crate::resource::Kind;
+use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
 
 impl RelayStatus {
-    fn view(&self) -> View<'_> {
+    pub(super) fn view(&self) -> View<'_> {
         View { fleet: &self.fleet, groups: &self.groups, descriptors: &self.descriptors, now: Instant::now() }
     }
 
@@ -50,6 +53,7 @@ impl RelayStatus {
         Some(match path {
             "/clients" => view.clients(query),
             "/server_info" => no_filters().and_then(|()| document(&server_info(self, view.now))),
+            "/status" => no_filters().and_then(|()| document(&StatusReport::of(self, view.now))),
             "/rollout" => no_filters().and_then(|()| view.rollouts()),
             "/upstreams" if query.is_empty() => {
                 let state = self.upstreams_with(json!({ "rules": self.groups.figures(view.now) }), view.now);
@@ -90,10 +94,10 @@ impl RelayStatus {
         self.is_ready.borrow().clone()
     }
 
-    /// Text format of Prometheus. May take long.
-    pub(super) fn metrics(&self) -> String {
+    /// Figures of the types, over all node groups.
+    pub(super) fn type_figures(&self, now: Instant) -> BTreeMap<Kind, TypeFigures> {
         let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
-        let (groups, now) = (self.groups.all(), Instant::now());
+        let groups = self.groups.all();
         for of in groups.iter().flat_map(|group| group.cache().types()) {
             let snapshot = of.snapshot();
             // Types without their own rules share a label.
@@ -107,9 +111,16 @@ impl RelayStatus {
             figures.lost += of.lost(now);
             figures.generation = figures.generation.max(snapshot.generation().get());
         }
-        kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
+        kinds
+    }
+
+    /// Text format of Prometheus. May take long.
+    pub(super) fn metrics(&self) -> String {
+        for (kind, figures) in self.type_figures(Instant::now()) {
+            telemetry::report_type(kind.short(), figures);
+        }
         // All caches count together.
-        if let Some(own) = groups.first().map(|own| own.cache()) {
+        if let Some(own) = self.groups.all().first().map(|own| own.cache()) {
             telemetry::set_total(telemetry::ENCODES, &[], own.encoder().encodes());
             let history = own.history().map_or(0, |history| history.bytes());
             telemetry::set(telemetry::HISTORY_BYTES, &[], history as f64);
@@ -121,7 +132,18 @@ impl RelayStatus {
         }
         telemetry::set(telemetry::CONNECTIONS, &[], self.drain.connections.count() as f64);
         self.groups.origin().report(&self.groups.events());
-        self.view().report_clients();
+        for (transport, count) in self.view().streams() {
+            telemetry::set(telemetry::STREAMS, &[("transport", transport)], f64::from(count));
+        }
+        for (kind, figures) in self.view().kind_figures() {
+            let of_type = ("type", kind.short());
+            for (state, clients) in ClientState::ALL.into_iter().zip(figures.states) {
+                telemetry::set(telemetry::CLIENTS, &[of_type, ("state", state.label())], clients as f64);
+            }
+            telemetry::set(telemetry::MAX_LAG, &[of_type], figures.lag as f64);
+            telemetry::set(telemetry::MAX_UNANSWERED, &[of_type], figures.unanswered.as_secs_f64());
+            telemetry::set(telemetry::HELD_POLLS, &[of_type], figures.held_polls as f64);
+        }
         telemetry::report_process();
         self.report_groups();
         self.report_snapshot();

@@ -7,18 +7,13 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use crate::fleet::LookError;
+
 /// KiB of unread answers that block the next one. The last may exceed it, so that any size is possible: a
 /// lane holds this much plus one answer.
 const ROOM: u32 = 64 << 10;
 /// Longest wait for room before a refusal.
 const WAIT: Duration = Duration::from_secs(5);
-
-#[derive(Debug)]
-pub(super) enum Refusal {
-    Busy,
-    /// The work was cut short, with the reason.
-    Failed(&'static str),
-}
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -39,17 +34,18 @@ impl Lane {
     ///
     /// # Errors
     ///
-    /// Reason for which it did not run, or not to its end.
+    /// Error of the work, or the reason why it did not run, or not to its end.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Unread) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+        work: impl FnOnce(&Unread) -> Result<T, LookError> + Send + 'static,
+    ) -> Result<T, LookError> {
+        let failed = |why: &str| LookError::Failed(why.to_owned());
         let deadline = Instant::now() + WAIT;
         let turn = loop {
             let room = timeout_at(deadline, self.unread.0.acquire()).await;
-            drop(room.map_err(|_| Refusal::Busy)?);
+            drop(room.map_err(|_| LookError::Busy)?);
             let turn = Arc::clone(&self.turn).acquire_owned().await;
-            let turn = turn.map_err(|_| Refusal::Failed("the relay stops"))?;
+            let turn = turn.map_err(|_| failed("the relay stops"))?;
             // The work before may have taken the room.
             if self.unread.0.available_permits() > 0 {
                 break turn;
@@ -63,8 +59,8 @@ impl Lane {
             drop(tell.send(work(&unread)));
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);
-        thread.map_err(|_| Refusal::Failed("there is no thread to be had"))?;
-        told.await.map_err(|_| Refusal::Failed("the relay failed; its log says why"))
+        thread.map_err(|_| failed("there is no thread to be had"))?;
+        told.await.map_err(|_| failed("the relay failed; its log says why"))?
     }
 }
 
@@ -105,11 +101,11 @@ mod tests {
     async fn answers_that_are_read_make_room_for_others() {
         const ALL: usize = (ROOM as usize) << 10;
         let lane = Lane::default();
-        let answer = |size| lane.run(move |unread| unread.hold(vec![0; size]));
+        let answer = |size| lane.run(move |unread| Ok(unread.hold(vec![0; size])));
         let first = answer(ALL - 1024).await.expect("there is room");
         let second = answer(ALL).await.expect("one may exceed it");
         let begun = Instant::now();
-        assert!(matches!(answer(1).await, Err(Refusal::Busy)));
+        assert!(matches!(answer(1).await, Err(LookError::Busy)));
         assert_eq!(begun.elapsed(), WAIT);
         let part = first.slice(..1);
         drop((first, second));
@@ -123,9 +119,9 @@ mod tests {
     async fn work_that_nobody_waits_for_keeps_its_turn() {
         let lane = Lane::default();
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let abandoned = lane.run(move |_| ended.recv().is_err());
+        let abandoned = lane.run(move |_| Ok(ended.recv().is_err()));
         assert!(tokio::time::timeout(Duration::from_millis(50), abandoned).await.is_err());
-        let mut next = std::pin::pin!(lane.run(|_| ()));
+        let mut next = std::pin::pin!(lane.run(|_| Ok(())));
         assert!(tokio::time::timeout(Duration::from_millis(50), &mut next).await.is_err(), "it runs still");
         drop(end);
         next.await.expect("it is its turn");

@@ -14,9 +14,8 @@ use tonic::metadata::MetadataValue;
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
-use super::answer_lane::Refusal;
+use super::Lanes;
 use super::relay_status::RelayStatus;
-use super::{BUSY, Lanes};
 use crate::fleet::LookError;
 use crate::grpc::BytesCodec;
 
@@ -32,14 +31,12 @@ pub(super) fn is_call<B>(request: &Request<B>) -> bool {
 
 async fn client_status(report: Arc<RelayStatus>, lanes: Arc<Lanes>, request: Bytes) -> Result<Bytes, Status> {
     let look = lanes.looks.run(move |unread| report.client_status(&request).map(|found| unread.hold(found)));
-    match look.await {
-        Ok(found) => found.map_err(|error| match error {
-            LookError::TooLarge(why) => Status::resource_exhausted(why),
-            other => Status::invalid_argument(other.to_string()),
-        }),
-        Err(Refusal::Busy) => Err(Status::unavailable(BUSY)),
-        Err(Refusal::Failed(reason)) => Err(Status::internal(reason)),
-    }
+    look.await.map_err(|error| match error {
+        LookError::TooLarge(why) => Status::resource_exhausted(why),
+        LookError::Busy => Status::unavailable(error.to_string()),
+        LookError::Failed(reason) => Status::internal(reason),
+        LookError::Wrong(_) | LookError::Missing(_) => Status::invalid_argument(error.to_string()),
+    })
 }
 
 pub(super) async fn answer<B>(

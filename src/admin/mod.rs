@@ -10,6 +10,7 @@ mod csds_service;
 mod host_check;
 mod page;
 mod relay_status;
+mod status_checks;
 
 use std::convert::Infallible;
 use std::io;
@@ -34,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
-use self::answer_lane::{Lane, Refusal};
+use self::answer_lane::Lane;
 pub use self::relay_status::{LoadedConfig, Ready, RelayStatus};
 use crate::downstream::{WireProtocol, WriteTimeout};
 use crate::fleet::LookError;
@@ -260,44 +261,27 @@ async fn answer(request: &Parts, report: Arc<RelayStatus>, lanes: &Lanes) -> Res
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         "/metrics" => {
-            let found = lanes.scrapes.run(move |unread| text(StatusCode::OK, unread.hold(report.metrics())));
-            found.await.map_or_else(refused, |mut response| {
-                let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-                response.headers_mut().insert(header::CONTENT_TYPE, format);
-                response
-            })
+            let text = lanes.scrapes.run(move |unread| Ok(unread.hold(report.metrics()))).await;
+            answered(text, "text/plain; version=0.0.4; charset=utf-8")
         }
         path => {
             let (path, query) = (path.to_owned(), request.uri.query().unwrap_or_default().to_owned());
             // Small, and wanted when other looks are slow.
-            let is_short = path == "/upstreams" && query.is_empty();
+            let is_short = matches!(&*path, "/upstreams" | "/status") && query.is_empty();
             let lane = if is_short { &lanes.scrapes } else { &lanes.looks };
-            let look = lane.run(move |unread| match report.look(&path, &query) {
-                Some(Ok(document)) => json(unread.hold(document)),
-                Some(Err(error)) => fault(&error),
-                None => text(StatusCode::NOT_FOUND, NO_PAGE),
+            let look = lane.run(move |unread| {
+                let none = || Err(LookError::Missing(NO_PAGE.to_owned()));
+                report.look(&path, &query).unwrap_or_else(none).map(|document| unread.hold(document))
             });
-            look.await.unwrap_or_else(refused)
+            answered(look.await, JSON)
         }
     }
 }
 
-fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
-    match refusal {
-        Refusal::Busy => {
-            let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{BUSY}; try again\n"));
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-            response
-        }
-        Refusal::Failed(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
-    }
-}
+const JSON: &str = "application/json";
 
-const BUSY: &str =
-    "answers that other clients of the admin address have not read yet take all the memory for such";
-
-const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources, \
-                       /history, /config_dump and /rollout\n";
+const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /server_info, /status, /upstreams, /clients, /clients/ID, /nacks, /resources, \
+                       /history, /config_dump and /rollout";
 
 /// Follows an operator's order, if the request is one. Refuses orders from a page of another site.
 fn order(request: &Parts, report: &RelayStatus, peer: SocketAddr) -> Option<Response<Full<Bytes>>> {
@@ -307,7 +291,7 @@ fn order(request: &Parts, report: &RelayStatus, peer: SocketAddr) -> Option<Resp
         return Some(text(StatusCode::FORBIDDEN, reason));
     }
     let ordered = admin_orders::follow(report, path, request.uri.query().unwrap_or_default(), peer)?;
-    Some(ordered.map_or_else(|error| fault(&error), json))
+    Some(answered(ordered, JSON))
 }
 
 /// Whether a page of another site made a browser send this. Not every browser sends `origin` with a form, or
@@ -322,18 +306,25 @@ fn is_of_other_site(request: &Parts) -> bool {
     own.is_none_or(|own| origin.as_bytes().strip_prefix(b"http://") != Some(own))
 }
 
-fn fault(error: &LookError) -> Response<Full<Bytes>> {
+fn answered(look: Result<impl Into<Bytes>, LookError>, kind: &'static str) -> Response<Full<Bytes>> {
+    let error = match look {
+        Ok(document) => {
+            let mut response = text(StatusCode::OK, document);
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+            return response;
+        }
+        Err(error) => error,
+    };
     let status = match error {
         LookError::Wrong(_) | LookError::TooLarge(_) => StatusCode::BAD_REQUEST,
         LookError::Missing(_) => StatusCode::NOT_FOUND,
         LookError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        LookError::Busy => StatusCode::SERVICE_UNAVAILABLE,
     };
-    text(status, format!("{error}\n"))
-}
-
-fn json(document: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::OK, document);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = text(status, format!("{error}\n"));
+    if error == LookError::Busy {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    }
     response
 }
 

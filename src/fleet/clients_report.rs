@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::nacks::Nack;
 use super::registry::{NAMES, PollRequest, Record, RecordState};
 use super::view::{
-    DeliveryRow, Document, LookError, NodeRow, Page, Query, RejectionRow, TypeName, View, document, row,
-    seconds,
+    DeliveryRow, Document, LookError, Page, Query, RejectionRow, View, document, row, seconds,
 };
 use crate::cache::{Protocol, Withheld};
 use crate::fairness::lower_thread_priority;
 use crate::resource::{Kind, Name, TypeUrl};
-use crate::subscription::{ClientState, Rejection, TypeProgress, USER_AGENT};
-use crate::telemetry;
+use crate::subscription::{Client, ClientState, Rejection, TypeProgress, USER_AGENT};
 
 /// Names on the page of one client.
 const LISTED: usize = 1_000;
@@ -26,7 +25,7 @@ row! {
         record: &Record, of: &RecordState, kept: &Withheld, only: Option<&TypeUrl>, names: usize, now: Instant
     ) {
         id: u64 = record.id,
-        node: NodeRow = of.client.as_deref().map(NodeRow::new).unwrap_or_default(),
+        node: Arc<Client> = of.client.clone().unwrap_or_default(),
         transport: &'static str = record.transport,
         peer: String = record.peer.source.to_string(),
         /// Authenticated.
@@ -34,18 +33,16 @@ row! {
         connection: u64 = record.connection,
         /// `None` in the group of the relay's own node.
         group: Option<String> = of.group.as_ref().map(ToString::to_string),
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         parameters: BTreeMap<String, String> =
             of.parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         open_seconds: f64 = seconds(record.opened, now),
-        state: Option<&'static str> = of.client_state(None, kept).map(ClientState::label),
+        state: Option<ClientState> = of.client_state(None, kept),
         types: Vec<TypeRow> = of.of_type(only).map(|progress| TypeRow::new(progress, kept, names, now))
             .chain(of.poll_of_type(only).map(|poll| TypeRow::of_poll(poll, kept))).collect(),
     }
 }
 
 row! {
-    #[derive(Default)]
     struct TypeRow(progress: &TypeProgress, kept: &Withheld, most: usize, now: Instant)
     where
         audience = progress.upgrade(),
@@ -53,12 +50,11 @@ row! {
         all = subscription.map_or(&[][..], |subscription| subscription.names()),
     {
         #[serde(flatten)]
-        name: TypeName = TypeName::new(progress.type_url()),
-        state: &'static str = progress.state(kept).label(),
+        type_url: TypeUrl = progress.type_url().clone(),
+        state: ClientState = progress.state(kept),
         wildcard: bool = subscription.is_some_and(|subscription| subscription.wildcard),
         names: usize = all.len(),
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        listed: Vec<String> = all.iter().take(most).map(Name::to_string).collect(),
+        listed: Vec<Name> = all.iter().take(most).cloned().collect(),
         sent: Option<DeliveryRow> = progress.newest_sent().map(|sent| DeliveryRow::new(sent, now)),
         acked: Option<DeliveryRow> = progress.newest_acked().map(|acked| DeliveryRow::new(&acked, now)),
         rejected: Option<RejectionRow> =
@@ -66,8 +62,7 @@ row! {
         /// In generations.
         lag: u64 = progress.lag(),
         /// Version that the client of a poll holds.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        held: Option<String> = None,
+        held: Option<Box<str>> = None,
     }
 }
 
@@ -75,12 +70,16 @@ impl TypeRow {
     fn of_poll(poll: &PollRequest, kept: &Withheld) -> Self {
         let subscription = poll.audience.subscription();
         Self {
-            name: TypeName::new(poll.type_url()),
-            state: poll.state(kept).label(),
+            type_url: poll.type_url().clone(),
+            state: poll.state(kept),
             wildcard: subscription.wildcard,
             names: subscription.names().len(),
-            held: Some(poll.version.to_string()),
-            ..Self::default()
+            listed: Vec::new(),
+            sent: None,
+            acked: None,
+            rejected: None,
+            lag: 0,
+            held: Some(poll.version.clone()),
         }
     }
 }
@@ -92,24 +91,23 @@ row! {
         // The newest NACK may be resolved while an older one still counts.
         standing = client.as_ref().and_then(|client| standing(client.of_type(only).next()?, nack, kept)),
     {
-        node: NodeRow = NodeRow::new(&nack.client),
+        node: Arc<Client> = Arc::clone(&nack.client),
         peer: String = nack.peer.to_string(),
         client: u64 = nack.id,
         /// Client's state now; `None` if it is gone.
-        state: Option<&'static str> =
-            client.as_ref().and_then(|client| client.client_state(only, kept)).map(ClientState::label),
+        state: Option<ClientState> = client.as_ref().and_then(|client| client.client_state(only, kept)),
         #[serde(flatten)]
-        name: TypeName = TypeName::new(&nack.type_url),
+        type_url: TypeUrl = nack.type_url.clone(),
         #[serde(flatten)]
         rejection: RejectionRow = match standing {
             Some((_, it)) => RejectionRow::new(&it.delivery, it.code, &it.text, now),
             None => RejectionRow::new(&nack.delivery, nack.code, &nack.text, now),
         },
         /// Names changed since the last ACK, some of many; `None` if everything was new.
-        changed: Option<Vec<String>> = match standing {
+        changed: Option<Vec<Name>> = match standing {
             Some((progress, it)) => progress.rejected_names(it, NAMES),
             None => nack.changed.clone(),
-        }.map(|names| names.iter().map(Name::to_string).collect()),
+        },
         count: u64 = times,
     }
 }
@@ -124,44 +122,67 @@ fn standing<'p>(
     (it.delivery != newest.delivery).then_some((progress, it))
 }
 
+/// Clients of a kind of type.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KindFigures {
+    /// In the order of [`ClientState::ALL`].
+    pub states: [usize; ClientState::ALL.len()],
+    /// Largest, in generations.
+    pub lag: u64,
+    /// Longest wait for an answer of a client.
+    pub unanswered: Duration,
+    pub held_polls: usize,
+}
+
+/// Streams and held polls.
+#[derive(Debug, Default, Serialize)]
+pub struct ClientFigures {
+    pub open: usize,
+    /// Those that match, by state.
+    pub states: BTreeMap<&'static str, usize>,
+    pub shared_node_ids: SharedIds,
+}
+
+/// Node IDs that several clients have.
+#[derive(Debug, Default, Serialize)]
+pub struct SharedIds {
+    pub count: usize,
+    pub some: Vec<String>,
+}
+
 impl View<'_> {
-    /// Reports clients by kind of type, including zeros.
-    pub fn report_clients(&self) {
-        let kept = self.withheld();
+    /// Streams by transport, including zeros.
+    pub fn streams(&self) -> [(&'static str, u32); 2] {
         let mut streams = Protocol::ALL.map(|protocol| (protocol.label(), 0));
-        let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration, usize)> =
-            Kind::ALL.map(|kind| (kind, Default::default())).into();
         for record in self.fleet.after(0) {
             let of_transport = streams.iter_mut().filter(|(transport, _)| *transport == record.transport);
             of_transport.for_each(|(_, count)| *count += 1);
+        }
+        streams
+    }
+
+    /// Clients by kind of type, including zeros.
+    pub fn kind_figures(&self) -> BTreeMap<Kind, KindFigures> {
+        let kept = self.withheld();
+        let mut figures: BTreeMap<Kind, KindFigures> =
+            Kind::ALL.map(|kind| (kind, Default::default())).into();
+        for record in self.fleet.after(0) {
             let state = record.state();
             for progress in &state.types {
-                let (states, lag, unanswered, _) = figures.entry(progress.type_url().kind()).or_default();
-                states[progress.state(&kept) as usize] += 1;
-                *lag = progress.lag().max(*lag);
-                let since = progress.unanswered_since();
-                *unanswered = since
-                    .map_or(*unanswered, |since| self.now.saturating_duration_since(since).max(*unanswered));
+                let of = figures.entry(progress.type_url().kind()).or_default();
+                of.states[progress.state(&kept) as usize] += 1;
+                of.lag = of.lag.max(progress.lag());
+                let waits =
+                    progress.unanswered_since().map(|since| self.now.saturating_duration_since(since));
+                of.unanswered = of.unanswered.max(waits.unwrap_or_default());
             }
             if let Some(poll) = &state.poll {
-                let (states, _, _, polls) = figures.entry(poll.type_url().kind()).or_default();
-                states[poll.state(&kept) as usize] += 1;
-                *polls += 1;
+                let of = figures.entry(poll.type_url().kind()).or_default();
+                of.states[poll.state(&kept) as usize] += 1;
+                of.held_polls += 1;
             }
         }
-        for (transport, count) in streams {
-            telemetry::set(telemetry::STREAMS, &[("transport", transport)], f64::from(count));
-        }
-        for (kind, (states, lag, unanswered, polls)) in figures {
-            let of_type = ("type", kind.short());
-            for (state, clients) in ClientState::ALL.into_iter().zip(states) {
-                let labels = &[of_type, ("state", state.label())];
-                telemetry::set(telemetry::CLIENTS, labels, clients as f64);
-            }
-            telemetry::set(telemetry::MAX_LAG, &[of_type], lag as f64);
-            telemetry::set(telemetry::MAX_UNANSWERED, &[of_type], unanswered.as_secs_f64());
-            telemetry::set(telemetry::HELD_POLLS, &[of_type], polls as f64);
-        }
+        figures
     }
 
     /// Page of matching clients. Lowers the priority of its thread.
@@ -170,11 +191,22 @@ impl View<'_> {
     ///
     /// [`LookError`] if the query is wrong.
     pub fn clients(&self, query: &str) -> Document {
+        let (mut page, figures) = self.client_page(query)?;
+        page.figures = json!(figures);
+        document(&page)
+    }
+
+    /// Figures of all clients. Lowers the priority of its thread.
+    pub fn client_figures(&self) -> ClientFigures {
+        self.client_page("limit=0").map(|(_, figures)| figures).unwrap_or_default()
+    }
+
+    fn client_page(&self, query: &str) -> Result<(Page<ClientRow>, ClientFigures), LookError> {
         let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
-        let (node, only, wanted) = (query.pattern("node"), query.type_url()?, query.state()?);
+        let (node, only, wanted) = (query.pattern("node")?, query.type_url()?, query.state()?);
         let mut page = Page::new("clients", &query)?;
         let (open, mut states) = (self.fleet.len(), BTreeMap::<_, usize>::new());
-        let copy = |record: Arc<Record>| Some((record.copy_if(|node_id| node.matches(node_id))?, record));
+        let copy = |record: Arc<Record>| Some((record.copy_if(|node_id| node.is_match(node_id))?, record));
         let copies: Vec<(RecordState, Arc<Record>)> = self.fleet.after(0).filter_map(copy).collect();
         let kept = self.withheld();
         lower_thread_priority();
@@ -187,10 +219,9 @@ impl View<'_> {
                 page.offer(record.id, || ClientRow::new(record, of, &kept, only.as_ref(), 0, self.now));
             }
         }
-        let shown: Vec<&str> = shared.iter().take(NAMES).copied().collect();
-        let shared = json!({"count": shared.len(), "some": shown});
-        page.figures = vec![("open", json!(open)), ("states", json!(states)), ("shared_node_ids", shared)];
-        document(&page)
+        let some = shared.iter().take(NAMES).map(|id| (*id).to_owned()).collect();
+        let shared_node_ids = SharedIds { count: shared.len(), some };
+        Ok((page, ClientFigures { open, states, shared_node_ids }))
     }
 
     /// A client with the names that it asks for.
@@ -210,14 +241,32 @@ impl View<'_> {
     ///
     /// [`LookError`] if the query is wrong.
     pub fn nacks(&self, query: &str) -> Document {
+        document(&self.nack_page(query)?)
+    }
+
+    /// Newest rejection that stands, in words, unless many of departed clients followed.
+    pub fn newest_rejection(&self) -> Option<String> {
+        let page = self.nack_page("").ok()?;
+        let is_standing = |nack: &&NackRow| nack.state == Some(ClientState::Rejected);
+        let NackRow { type_url, node, rejection, .. } = page.rows.iter().find(is_standing)?;
+        Some(format!(
+            "{} {} by {}: {}",
+            type_url.kind().short(),
+            rejection.delivery.label(),
+            node.node_id,
+            rejection.text
+        ))
+    }
+
+    fn nack_page(&self, query: &str) -> Result<Page<NackRow>, LookError> {
         let query = Query::parse(query, &["node", "type", "limit", "after"])?;
-        let (node, only) = (query.pattern("node"), query.type_url()?);
+        let (node, only) = (query.pattern("node")?, query.type_url()?);
         let mut page = Page::new("nacks", &query)?;
         let found: Vec<_> = {
             let nacks = self.fleet.nacks.lock();
-            page.figures = vec![("remembered", json!(nacks.len()))];
+            page.figures = json!({ "remembered": nacks.len() });
             let is_one = |nack: &Nack| {
-                node.matches(&nack.client.node_id) && only.as_ref().is_none_or(|only| *only == nack.type_url)
+                node.is_match(&nack.client.node_id) && only.as_ref().is_none_or(|only| *only == nack.type_url)
             };
             let matching = nacks.before(page.downwards()).filter(|(_, entry)| is_one(&entry.newest));
             matching.map(|(number, of)| (number, Arc::clone(&of.newest), of.count)).collect()
@@ -227,7 +276,7 @@ impl View<'_> {
             let client = || self.fleet.get(nack.id).and_then(|record| record.copy_if(|_| true));
             page.offer(number, || NackRow::new(&nack, count, client(), &kept, self.now));
         }
-        document(&page)
+        Ok(page)
     }
 }
 

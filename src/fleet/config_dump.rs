@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::registry::{PollRequest, Record, RecordState};
 use super::resources_report::stores;
-use super::view::{Document, Glob, LookError, Query, View};
+use super::view::{Document, LookError, Query, View};
 use crate::cache::{Cache, Entry, Snapshot, TypeCache, VisibleState, Withheld};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
@@ -70,7 +70,7 @@ impl View<'_> {
     /// [`LookError`] if the query is wrong, there is no such group, or there is too much.
     pub fn config_dump(&self, query: &str) -> Document {
         let query = Query::parse(query, &["type", "name", "group"])?;
-        let (only, name) = (query.type_url()?, query.pattern("name"));
+        let (only, name) = (query.type_url()?, query.pattern("name")?);
         let wanted = query.get("group").unwrap_or_default();
         let group = self.groups.chosen(Some(wanted)).into_iter().next();
         let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
@@ -89,9 +89,9 @@ impl View<'_> {
 
 impl Dump<'_> {
     /// Writes the message of one store, if there is anything to write: of what is not known there is none.
-    fn put(&mut self, cache: &Cache, of: &TypeCache, name: &Glob) -> Result<(), LookError> {
+    fn put(&mut self, cache: &Cache, of: &TypeCache, name: &Regex) -> Result<(), LookError> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
-        let is_one = |entry: &&Entry| name.matches(entry.name().as_str());
+        let is_one = |entry: &&Entry| name.is_match(entry.name().as_str());
         let held = |entry: &Entry| entry.by_name().present().cloned();
         let (message, list, field) = shape(kind);
         let parameters = of.parameter_view().wildcard();

@@ -6,13 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::view::{
-    Document, LookError, NameRow, Page, Query, TypeName, View, document, in_seconds, row, seconds, text_of,
-};
-use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
+use super::view::{Document, LookError, Page, Query, View, document, row, seconds};
+use crate::cache::{OrderKind, Protocol, Rollout, RolloutStatus, StandingOrder};
 use crate::groups::{Groups, ShownNode};
 use crate::node_group::GroupKey;
-use crate::resource::Name;
+use crate::resource::{Name, Parameters, TypeUrl};
 use crate::upstream::{Refusal, UpstreamState};
 use crate::utc;
 
@@ -34,8 +32,8 @@ row! {
         })),
         server: Option<String> = servers.get(at.server).cloned(),
         connected: bool = at.connected,
-        protocol: Option<&'static str> = at.protocol.map(|protocol| protocol.label()),
-        last_answer_seconds_ago: Option<f64> = in_seconds(at.answered_ago(now)),
+        protocol: Option<Protocol> = at.protocol,
+        last_answer_seconds_ago: Option<f64> = at.answered_ago(now).map(|ago| ago.as_secs_f64()),
         /// Since the first request.
         first_answer_awaited_seconds: f64 = at.first_answer_awaited_for(now).as_secs_f64(),
         unanswered_subscriptions: usize = at.unanswered.count,
@@ -46,90 +44,39 @@ row! {
     }
 }
 
-row! {
-    struct RolloutRow(key: Option<String>, of: &RolloutStatus) {
-        /// `None` in the own group.
-        group: Option<String> = key,
-        phase: &'static str = match of.phase {
-            Phase::Idle => "idle",
-            Phase::Gathering => "gathering",
-            Phase::Trying { .. } => "trying",
-            Phase::Held => "held",
-        },
-        /// Time until the step ends.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        seconds_left: Option<f64> = match of.phase {
-            Phase::Trying { left, .. } => Some(left.as_secs_f64()),
-            _ => None,
-        },
-        /// Step of the trial, from 1.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        step: Option<u8> = match of.phase {
-            Phase::Trying { step, .. } => Some(step),
-            _ => None,
-        },
-        canaries: usize = of.canaries,
-        trying: usize = of.tried,
-        waiting: usize = of.waiting,
-        /// Changes of types that an operator put on hold.
-        on_hold: usize = of.on_hold,
-        /// Trials in a row that no canary has answered.
-        unanswered: usize = of.unanswered,
-        /// Why changes are held: `rejected` by canaries, or too many `removals`.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reason: Option<&'static str> =
-            (!of.held.is_empty()).then_some(if of.is_braked { "removals" } else { "rejected" }),
-        /// Time since the trial failed.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        held_seconds: Option<f64> = in_seconds(of.held_for),
-        /// Whether canaries are sent parts of the held changes, to find the bad ones.
-        searching: bool = of.is_searching,
-        held: Vec<HeldRow> = of.held.iter().map(HeldRow::new).collect(),
-        /// Orders in force.
-        orders: Vec<OrderRow> = of.orders.iter().map(OrderRow::new).collect(),
-    }
+/// Of one node group; `None` is the own one.
+#[derive(Serialize)]
+struct RolloutRow {
+    group: Option<String>,
+    #[serde(flatten)]
+    status: RolloutStatus,
+    orders: Vec<OrderRow>,
 }
 
 row! {
     struct OrderRow(of: &StandingOrder) {
-        order: &'static str = of.kind.label(),
+        order: OrderKind = of.kind,
         #[serde(flatten)]
-        kind: TypeName = TypeName::new(&of.type_url),
-        #[serde(skip_serializing_if = "Option::is_none")]
-        name: Option<String> = of.name.as_ref().map(Name::to_string),
-        #[serde(skip_serializing_if = "Option::is_none")]
-        parameters: Option<String> = text_of(&of.parameters),
+        type_url: TypeUrl = of.type_url.clone(),
+        name: Option<Name> = of.name.clone(),
+        parameters: Parameters = of.parameters.clone(),
         /// Restored version; absent if the resource did not exist then.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        version: Option<String> = of.version.as_deref().map(str::to_owned),
-        since: String = utc::seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(of.note.at)),
-        by: String = of.note.by.to_string(),
+        version: Option<Arc<str>> = of.version.clone(),
+        since: String = of_order(of),
+        by: Arc<str> = Arc::clone(&of.note.by),
     }
 }
 
-row! {
-    struct HeldRow(of: &HeldChange) {
-        #[serde(flatten)]
-        name: NameRow = NameRow::new(&of.type_url, &of.name),
-        #[serde(skip_serializing_if = "Option::is_none")]
-        parameters: Option<String> = text_of(&of.parameters),
-        /// Rejected version; `None` for a removal.
-        version: Option<Box<str>> = of.version.clone(),
-        accepted: usize = of.accepted,
-        rejected: usize = of.rejected,
-        texts: Vec<String> = of.texts.iter().map(|text| (**text).to_owned()).collect(),
-    }
+/// Time of an order, in UTC.
+pub fn of_order(order: &StandingOrder) -> String {
+    utc::seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(order.note.at))
 }
 
 /// Types with a refused update and nothing usable since.
 pub fn refusals(state: &UpstreamState, now: Instant) -> Json {
     let refusal = |of: &Refusal| {
-        json!({
-            "type": of.type_url.kind().short(),
-            "type_url": of.type_url.as_str(),
-            "seconds": seconds(of.since, now),
-            "error": of.fault.to_string(),
-        })
+        let (kind, type_url) = (of.type_url.kind(), of.type_url.as_str());
+        json!({"type": kind, "type_url": type_url, "seconds": seconds(of.since, now), "error": of.fault})
     };
     state.refusals.iter().map(refusal).collect()
 }
@@ -142,11 +89,11 @@ impl View<'_> {
     /// [`LookError`] if the query is wrong.
     pub fn node_groups(&self, servers: &[String], query: &str) -> Result<impl Serialize + use<>, LookError> {
         let query = Query::parse(query, &["group", "limit", "after"])?;
-        let (group, mut page) = (query.pattern("group"), Page::new("listed", &query)?);
+        let (group, mut page) = (query.pattern("group")?, Page::new("listed", &query)?);
         let mut made = self.groups.made();
-        made.retain(|(key, ..)| group.matches(&key.to_string()));
+        made.retain(|(key, ..)| group.is_match(&key.to_string()));
         made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
-        page.figures = vec![("rules", json!(self.groups.figures(self.now))), ("matched", json!(made.len()))];
+        page.figures = json!({ "rules": self.groups.figures(self.now), "matched": made.len() });
         for (place, (key, group, clients)) in (1..).zip(&made) {
             if let Some(state) = group.origin().state() {
                 let row = || GroupRow::new(key, *clients, &state, group.shown_node(), servers, self.now);
@@ -163,7 +110,10 @@ impl View<'_> {
     /// As of [`document`].
     pub fn rollouts(&self) -> Document {
         let rollouts = rollouts_of(self.groups, None);
-        let row = |(key, rollout): (_, Arc<Rollout>)| RolloutRow::new(key, &rollout.status(self.now));
+        let row = |(group, rollout): (_, Arc<Rollout>)| {
+            let status = rollout.status(self.now);
+            RolloutRow { group, orders: status.orders.iter().map(OrderRow::new).collect(), status }
+        };
         document(&rollouts.map(row).collect::<Vec<_>>())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use serde::Serialize;
 use similar::TextDiff;
@@ -13,6 +13,8 @@ use super::config_dump::LARGEST_BODY;
 use crate::descriptors::Descriptors;
 use crate::resource::{Resource, TypeUrl};
 
+/// Time for a comparison; after it the rest is coarse.
+const COMPARING: Duration = Duration::from_millis(100);
 /// Bytes after which a diff is cut.
 const LONGEST: usize = 1 << 20;
 
@@ -36,15 +38,9 @@ pub(super) fn lost(version: &str) -> State {
     Err(format!("the relay does not hold the content of {version}; compare bytes and digests"))
 }
 
-/// Compares two states; coarsely from `deadline` on.
-pub(super) fn diff(
-    descriptors: &Descriptors,
-    type_url: &TypeUrl,
-    from: Side,
-    to: Side,
-    deadline: Instant,
-) -> DiffReport {
-    let (text, note) = match compare(descriptors, type_url, &from, &to, deadline) {
+/// Compares two states.
+pub(super) fn diff(descriptors: &Descriptors, type_url: &TypeUrl, from: Side, to: Side) -> DiffReport {
+    let (text, note) = match compare(descriptors, type_url, &from, &to) {
         Ok(text) if text.is_empty() => (None, Some(SAME.to_owned())),
         Ok(mut text) => {
             let note = (text.len() > LONGEST).then(|| {
@@ -60,13 +56,7 @@ pub(super) fn diff(
 
 const SAME: &str = "what is shown is equal: only values that are hidden differ, or their encoding";
 
-fn compare(
-    descriptors: &Descriptors,
-    type_url: &TypeUrl,
-    from: &Side,
-    to: &Side,
-    deadline: Instant,
-) -> Result<String, String> {
+fn compare(descriptors: &Descriptors, type_url: &TypeUrl, from: &Side, to: &Side) -> Result<String, String> {
     if type_url.is_secret() {
         return Err("the content of a Secret is not shown".to_owned());
     }
@@ -75,9 +65,9 @@ fn compare(
     {
         return Err("the content is the same; only the version changed".to_owned());
     }
-    let json = |side| json(descriptors, side, deadline);
+    let json = |side| json(descriptors, side);
     let (old, new) = (json(from)?, json(to)?);
-    let diff = TextDiff::configure().deadline(deadline).diff_lines(&old, &new);
+    let diff = TextDiff::configure().timeout(COMPARING).diff_lines(&old, &new);
     let mut text = String::new();
     // Writing to a String cannot fail.
     _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&from.0, &to.0));
@@ -85,13 +75,10 @@ fn compare(
 }
 
 /// Indented JSON, or why it cannot be shown.
-fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -> Result<String, String> {
+fn json(descriptors: &Descriptors, (version, state): &Side) -> Result<String, String> {
     let Some(resource) = state.as_ref()? else { return Ok(String::new()) };
     if resource.body().len() > LARGEST_BODY {
         return Err(format!("{version} is larger than 1 MiB; compare bytes and digests"));
-    }
-    if Instant::now() >= deadline {
-        return Err("there was no time left; ask for one group with `group`".to_owned());
     }
     let json = descriptors.redacted_json(resource.body()).map_err(|error| {
         format!("{version} cannot be shown ({error}); `rest.descriptor_sets` adds types; compare bytes and digests")
@@ -101,7 +88,7 @@ fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::Instant;
 
     use deltafan_test_support::wire;
 
@@ -122,11 +109,9 @@ mod tests {
         of_fields(version, headers.into_iter().map(|text| (HEADERS, text)))
     }
 
-    fn compared(type_url: &str, from: Side, to: Side, time: Duration) -> DiffReport {
-        diff(&Descriptors::default(), &wire::type_url(type_url), from, to, Instant::now() + time)
+    fn compared(type_url: &str, from: Side, to: Side) -> DiffReport {
+        diff(&Descriptors::default(), &wire::type_url(type_url), from, to)
     }
-
-    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_diff_shows_a_few_lines_around_each_change() {
@@ -134,7 +119,7 @@ mod tests {
             (0..100).map(move |at| format!("header-{}", at + 1_000 * usize::from(at == changed)))
         };
         let (from, to) = (routes("1", headers(50)), routes("2", headers(101)));
-        let report = compared("rds", from, to, PATIENCE);
+        let report = compared("rds", from, to);
         let text = report.text.unwrap();
         assert!(text.starts_with("--- 1\n+++ 2\n@@ -51,7 +51,7 @@\n"), "{text}");
         assert!(text.contains("\n-    \"header-1050\",\n+    \"header-50\",\n"), "{text}");
@@ -146,21 +131,18 @@ mod tests {
         let state = |version: &str| routes(version, [version.to_owned()]);
         let lost = || ("0".to_owned(), lost("0"));
         let large = || routes("3", std::iter::once("x".repeat(LARGEST_BODY)));
-        let malformed = || routes("4", ["\u{fffd}".to_owned()]);
-        let none = Duration::ZERO;
         let (same, other) = (routes("1", ["a".to_owned()]), routes("2", ["a".to_owned()]));
         let (name, header) = ((1, "front".to_owned()), (HEADERS, "a".to_owned()));
         let reordered = of_fields("1", [header.clone(), name.clone()]);
         let ordered = of_fields("2", [name, header]);
-        for (type_url, from, to, time, note) in [
-            ("sds", state("1"), state("2"), PATIENCE, "the content of a Secret is not shown"),
-            ("rds", lost(), state("2"), PATIENCE, "does not hold the content of 0"),
-            ("rds", state("1"), large(), PATIENCE, "3 is larger than 1 MiB"),
-            ("rds", state("1"), malformed(), none, "there was no time left"),
-            ("rds", same, other, PATIENCE, "the content is the same"),
-            ("rds", reordered, ordered, PATIENCE, "what is shown is equal"),
+        for (type_url, from, to, note) in [
+            ("sds", state("1"), state("2"), "the content of a Secret is not shown"),
+            ("rds", lost(), state("2"), "does not hold the content of 0"),
+            ("rds", state("1"), large(), "3 is larger than 1 MiB"),
+            ("rds", same, other, "the content is the same"),
+            ("rds", reordered, ordered, "what is shown is equal"),
         ] {
-            let report = compared(type_url, from, to, time);
+            let report = compared(type_url, from, to);
             assert!(report.note.as_ref().unwrap().contains(note), "{report:?}");
             assert_eq!(report.text, None);
         }
@@ -174,7 +156,7 @@ mod tests {
             routes(version, (0..LINES).map(text))
         };
         let begin = Instant::now();
-        let report = compared("rds", of("1", 7_919), of("2", 104_729), Duration::from_secs(1));
+        let report = compared("rds", of("1", 7_919), of("2", 104_729));
         println!("{:?} for two bodies of {} bytes", begin.elapsed(), 42 * LINES);
         assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
         if let Some(text) = report.text {

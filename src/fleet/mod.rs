@@ -20,7 +20,8 @@ mod resource_history;
 mod resources_report;
 mod view;
 
-pub use groups_report::{refusals, rollouts_of};
+pub use clients_report::{ClientFigures, KindFigures, SharedIds};
+pub use groups_report::{of_order, refusals, rollouts_of};
 pub use registry::{Fleet, PollRequest, Registration};
 pub use resource_history::{GroupStates, earlier_states};
 pub use view::{Document, LookError, Query, View, clip, document, seconds};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::json_diff::{DiffReport, Side, diff, lost};
 use super::registry::Fleet;
-use super::view::{Document, LookError, NameRow, Query, View, clip, document, row, seconds, text_of};
+use super::view::{Document, LookError, Query, View, clip, document, row, seconds};
 use crate::cache::{EarlierState, Generation, ParameterView, PlacedChange, ResourceChange, Track};
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
@@ -19,25 +19,22 @@ use crate::utc::{self, WallClock};
 
 /// Groups and parameter sets on a page.
 const HISTORIES: usize = 16;
-/// Time for all comparisons of a page; after it they are coarse, or left out.
-const COMPARING: Duration = Duration::from_secs(2);
-
 /// Changes of a list that says nothing of its size.
 const CHANGES: usize = 100;
 
-pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
+type Chosen = Vec<(Option<String>, Arc<Group>)>;
 
 /// One resource, and which of its states are compared.
 #[derive(Debug)]
-pub(super) struct HistoryOf {
-    pub(super) type_url: TypeUrl,
-    pub(super) name: Name,
+struct HistoryOf {
+    type_url: TypeUrl,
+    name: Name,
     /// The control plane's states, or those of the fleet.
-    pub(super) track: Track,
-    pub(super) from: Option<String>,
+    track: Track,
+    from: Option<String>,
     /// Time of the state to compare with `to`, instead of its version.
-    pub(super) at: Option<SystemTime>,
-    pub(super) to: Option<String>,
+    at: Option<SystemTime>,
+    to: Option<String>,
 }
 
 impl HistoryOf {
@@ -56,12 +53,21 @@ impl HistoryOf {
             (_, None) => Ok(None),
         }
     }
+
+    fn unknown(&self) -> String {
+        let (kind, name) = (self.type_url.kind().short(), clip(self.name.as_str()));
+        format!(
+            "no history of {kind} `{name}`: it is not here, and has not changed since the relay started, or its changes had to make room \
+             (cache.history_bytes); GET /resources?type={kind} lists what is here"
+        )
+    }
 }
 
 row! {
     struct HistoryPage(of: &HistoryOf, of_lines: Vec<HistoryRow>, more: usize) {
         #[serde(flatten)]
-        name: NameRow = NameRow::new(&of.type_url, &of.name),
+        type_url: TypeUrl = of.type_url.clone(),
+        name: Name = of.name.clone(),
         /// One per node group and parameter set.
         histories: Vec<HistoryRow> = of_lines,
         /// Further ones, which `group` shows.
@@ -76,8 +82,7 @@ row! {
         rows = both.map(|(change, tally)| TalliedRow::new(change, *tally, of, now)),
     {
         group: Option<String> = line.key.clone(),
-        #[serde(skip_serializing_if = "Option::is_none")]
-        parameters: Option<String> = text_of(&line.parameters),
+        parameters: Parameters = line.parameters.clone(),
         /// Streams that ask for it.
         clients: usize = line.clients,
         /// Newest first.
@@ -106,11 +111,11 @@ row! {
 row! {
     struct RecentRow(of: &PlacedChange, key: Option<String>, now: Instant) {
         #[serde(flatten)]
-        name: NameRow = NameRow::new(&of.type_url, &of.name),
+        type_url: TypeUrl = of.type_url.clone(),
+        name: Name = of.name.clone(),
         /// `None` in the group of the relay's own node.
         group: Option<String> = key,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        parameters: Option<String> = text_of(&of.parameters),
+        parameters: Parameters = of.parameters.clone(),
         #[serde(flatten)]
         change: ChangeRow = ChangeRow::new(&of.change, now),
     }
@@ -140,11 +145,11 @@ row! {
 
 /// Of one group and parameter set, oldest first.
 #[derive(Debug)]
-pub(super) struct Line {
+struct Line {
     key: Option<String>,
     group: Arc<Group>,
-    pub(super) parameters: Parameters,
-    pub(super) changes: Vec<ResourceChange>,
+    parameters: Parameters,
+    changes: Vec<ResourceChange>,
     clients: usize,
     /// Per change: clients that accepted, rejected, have not answered.
     tallies: Vec<[usize; 3]>,
@@ -173,19 +178,21 @@ impl View<'_> {
     }
 
     fn one(&self, groups: &Chosen, of: &HistoryOf) -> Result<HistoryPage, LookError> {
-        let mut lines = lines(groups, of)?;
+        let mut lines = lines(groups, of);
+        if lines.is_empty() {
+            return Err(LookError::Missing(of.unknown()));
+        }
         let left_out = lines.len().saturating_sub(HISTORIES);
         lines.truncate(HISTORIES);
         count(self.fleet, of, &mut lines);
         // From here on, no lock is taken that others wait for.
         lower_thread_priority();
-        let deadline = Instant::now() + COMPARING;
         let mut histories = Vec::new();
         let mut missing = None;
         for line in &lines {
             match line.sides(of) {
                 Ok((from, to)) => {
-                    let diff = diff(self.descriptors, &of.type_url, from, to, deadline);
+                    let diff = diff(self.descriptors, &of.type_url, from, to);
                     histories.push(HistoryRow::new(line, &of.type_url, diff, self.now));
                 }
                 Err(reason) => missing = Some(reason),
@@ -228,7 +235,7 @@ fn recent(
 }
 
 /// All groups, or one.
-pub(super) fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, LookError> {
+fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, LookError> {
     let chosen = groups.chosen(only);
     let reason = if chosen.is_empty() {
         format!("no history: {}", LookError::no_group(only.unwrap_or_default()))
@@ -241,7 +248,7 @@ pub(super) fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, Look
 }
 
 /// Changes of a resource in each group.
-pub(super) fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, LookError> {
+fn lines(groups: &Chosen, of: &HistoryOf) -> Vec<Line> {
     let mut lines = Vec::new();
     for (key, group) in groups {
         let Some(history) = group.cache().history() else { continue };
@@ -259,14 +266,7 @@ pub(super) fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, LookEr
     }
     // Changed ones first: a page may not have room for all groups.
     lines.sort_by_key(|line| line.changes.iter().all(|change| change.at.is_none()));
-    if lines.is_empty() {
-        let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
-        return Err(LookError::Missing(format!(
-            "no history of {kind} `{name}`: it is not here, and has not changed since the relay started, or its changes had to make room \
-             (cache.history_bytes); GET /resources?type={kind} lists what is here"
-        )));
-    }
-    Ok(lines)
+    lines
 }
 
 /// By progress of the clients that ask for the resource.
@@ -355,7 +355,7 @@ impl Line {
     }
 
     /// Newest change to a version, or to `#` and a generation; prefers one before `to`.
-    pub(super) fn find(&self, version: &str, to: usize) -> Result<usize, String> {
+    fn find(&self, version: &str, to: usize) -> Result<usize, String> {
         let is_one = |change: &ResourceChange| {
             change.after.as_ref().is_some_and(|after| *after.version == *version)
                 || version.strip_prefix('#').is_some_and(|text| text == change.generation.to_string())
@@ -423,7 +423,10 @@ pub struct GroupStates {
     pub states: Vec<EarlierState>,
 }
 
-/// The moment or the version of the states.
+/// Place of a change, and the state of the resource.
+type Earlier = (usize, Option<Arc<Resource>>);
+
+/// Moment or version of the states.
 enum Then<'q> {
     At(SystemTime),
     Version(&'q str),
@@ -442,38 +445,39 @@ pub fn earlier_states(groups: &Groups, query: &Query<'_>) -> Result<Vec<GroupSta
         (None, Some(at)) if name.is_none() || only.is_some() => Then::At(at),
         _ => return Err(LookError::Wrong(format!("give a name and its version, or a time: {EXAMPLE}"))),
     };
-    let groups: Chosen = chosen(groups, query.get("group"))?;
-    let (mut found, mut missing, mut is_guarded) = (Vec::new(), None, false);
-    for (key, group) in &groups {
-        let types = group.cache().rollout().into_iter().flat_map(|rollout| rollout.types());
+    let mut found = Vec::new();
+    let mut missing = "no such type is in `rollout.types`, so it is not guarded".to_owned();
+    for (key, group) in chosen(groups, query.get("group"))? {
         let mut states = Vec::new();
+        let types = group.cache().rollout().into_iter().flat_map(|rollout| rollout.types());
         for type_url in types.filter(|type_url| only.as_ref().is_none_or(|only| only == *type_url)) {
-            is_guarded = true;
+            missing = "nothing has changed since then".to_owned();
             let names = match (&name, &then) {
-                (None, Then::At(at)) => changed_since(group, type_url, *at),
+                (None, Then::At(at)) => changed_since(&group, type_url, *at),
                 _ => name.iter().cloned().collect(),
             };
             for name in names {
-                match states_of(&(key.clone(), Arc::clone(group)), type_url, &name, &then) {
-                    Ok(of_name) => states.extend(of_name),
-                    // Another group may have this version.
-                    Err(error) if matches!(then, Then::Version(_)) => missing = Some(error),
-                    Err(error) => return Err(error),
+                let (type_url, track) = (type_url.clone(), Track::Stable);
+                let resource = HistoryOf { type_url, name, track, from: None, at: None, to: None };
+                let lines = lines(&vec![(key.clone(), Arc::clone(&group))], &resource);
+                if lines.is_empty() {
+                    missing = resource.unknown();
+                }
+                for line in lines {
+                    match line.earlier(&resource, &then) {
+                        Ok(state) => states.extend(state),
+                        // Other parameters or another group may have this version.
+                        Err(reason) if matches!(then, Then::Version(_)) => missing = reason,
+                        Err(reason) => return Err(LookError::Missing(reason)),
+                    }
                 }
             }
         }
         if !states.is_empty() {
-            found.push(GroupStates { group: key.clone(), of: Arc::clone(group), states });
+            found.push(GroupStates { group: key, of: group, states });
         }
     }
-    match missing {
-        _ if !found.is_empty() => Ok(found),
-        Some(error) => Err(error),
-        None if !is_guarded => {
-            Err(LookError::Missing("no such type is in `rollout.types`, so it is not guarded".to_owned()))
-        }
-        None => Err(LookError::Missing("nothing has changed since then".to_owned())),
-    }
+    if found.is_empty() { Err(LookError::Missing(missing)) } else { Ok(found) }
 }
 
 fn changed_since(group: &Group, type_url: &TypeUrl, at: SystemTime) -> BTreeSet<Name> {
@@ -484,62 +488,40 @@ fn changed_since(group: &Group, type_url: &TypeUrl, at: SystemTime) -> BTreeSet<
     changes.into_iter().flatten().map(|of| of.name).collect()
 }
 
-/// States of a name, one for each set of parameters.
-fn states_of(
-    of: &(Option<String>, Arc<Group>),
-    type_url: &TypeUrl,
-    name: &Name,
-    then: &Then<'_>,
-) -> Result<Vec<EarlierState>, LookError> {
-    let (track, from, at, to) = (Track::Stable, None, None, None);
-    let resource = HistoryOf { type_url: type_url.clone(), name: name.clone(), track, from, at, to };
-    let (mut states, mut missing) = (Vec::new(), None);
-    for line in lines(&vec![of.clone()], &resource)? {
+impl Line {
+    /// State at a moment or of a version; `None` if nothing has changed since.
+    fn earlier(&self, of: &HistoryOf, then: &Then<'_>) -> Result<Option<EarlierState>, String> {
+        let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
         let found = match then {
-            Then::Version(version) => {
-                let index = line.find(version, line.changes.len() - 1);
-                index.and_then(|index| Ok(Some((index, line.state_after(index, &resource).1?))))
-            }
-            Then::At(at) => state_at(&of.1, &line, &resource, *at),
+            Then::Version(version) => self
+                .find(version, self.changes.len() - 1)
+                .and_then(|index| Ok(Some((index, self.state_after(index, of).1?)))),
+            Then::At(at) => self.state_at(of, *at),
         };
-        match found {
-            Ok(Some((index, state))) => states.push(EarlierState {
-                type_url: type_url.clone(),
-                parameters: line.parameters.clone(),
-                name: name.clone(),
-                resource: state,
-                is_member: line.changes[index].is_member,
-            }),
-            Ok(None) => {}
-            Err(reason) => {
-                missing = Some(format!("{} `{}`: {reason}", type_url.kind().short(), clip(name.as_str())))
-            }
+        let found = found.map_err(|reason| format!("{kind} `{name}`: {reason}"))?;
+        Ok(found.map(|(index, resource)| EarlierState {
+            type_url: of.type_url.clone(),
+            parameters: self.parameters.clone(),
+            name: of.name.clone(),
+            resource,
+            is_member: self.changes[index].is_member,
+        }))
+    }
+
+    /// State before the first change after a moment; `None` if there is none.
+    fn state_at(&self, of: &HistoryOf, at: SystemTime) -> Result<Option<Earlier>, String> {
+        let cache = self.group.cache();
+        let known = cache
+            .history()
+            .and_then(|all| all.known_since(cache.number(), &of.type_url, &self.parameters, &of.name));
+        if let Some(known) = known.filter(|known| is_after(*known, at)) {
+            let since = utc::seconds(WallClock::get().at(known));
+            return Err(format!(
+                "its history goes back to {since} only; restore what you need by name and version"
+            ));
         }
+        let first =
+            self.changes.iter().position(|change| change.at.is_some_and(|changed| is_after(changed, at)));
+        first.map(|first| Ok((first, self.state_before(first).1?))).transpose()
     }
-    match missing {
-        Some(reason) if states.is_empty() || matches!(then, Then::At(_)) => Err(LookError::Missing(reason)),
-        _ => Ok(states),
-    }
-}
-
-type Found = Option<(usize, Option<Arc<Resource>>)>;
-
-/// State before the first change after a moment; `None` if there is none.
-fn state_at(group: &Group, line: &Line, of: &HistoryOf, at: SystemTime) -> Result<Found, String> {
-    let cache = group.cache();
-    let known = cache
-        .history()
-        .and_then(|all| all.known_since(cache.number(), &of.type_url, &line.parameters, &of.name));
-    if let Some(known) = known.filter(|known| is_after(*known, at)) {
-        let since = utc::seconds(WallClock::get().at(known));
-        return Err(format!(
-            "its history goes back to {since} only; restore what you need by name and version"
-        ));
-    }
-    let Some(first) =
-        line.changes.iter().position(|change| change.at.is_some_and(|changed| is_after(changed, at)))
-    else {
-        return Ok(None);
-    };
-    Ok(Some((first, line.state_before(first).1?)))
 }

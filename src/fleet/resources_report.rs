@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::view::{Document, NameRow, Page, Query, View, document, row};
+use super::view::{Document, Page, Query, View, document, row};
 use crate::cache::{Entry, Named, Snapshot, Track, TypeCache};
 use crate::groups::Group;
 use crate::resource::{Name, Resource, TypeUrl};
@@ -47,17 +47,16 @@ fn resource(entry: &Entry) -> Option<&Arc<Resource>> {
 row! {
     struct ResourceRow(of: &Shown<'_>, key: Option<&str>, entry: &Entry, is_new: bool)
     where
-        its_type = of.store.type_url(),
         given = of.store.parameter_view().parameters().iter().filter(|parameters| !parameters.is_empty()),
         sent = resource(entry).filter(|_| !is_new),
         newest_of = if is_new { Some(resource(entry)) } else { of.newest(entry) },
     {
         #[serde(flatten)]
-        name: NameRow = NameRow::new(its_type, entry.name()),
+        type_url: TypeUrl = of.store.type_url().clone(),
+        name: Name = entry.name().clone(),
         /// `None` in the group of the relay's own node.
         group: Option<String> = key.map(str::to_owned),
         /// Of the clients that see it so.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<String> = given.map(ToString::to_string).collect(),
         state: &'static str = if is_new { "new" } else { state(entry) },
         wildcard: bool = entry.is_member(),
@@ -134,7 +133,7 @@ impl View<'_> {
     pub fn resources(&self, query: &str) -> Document {
         let query = Query::parse(query, &["type", "name", "held_back", "limit", "after"])?;
         let (only, name, is_about_held_back) =
-            (query.type_url()?, query.pattern("name"), query.is_set("held_back")?);
+            (query.type_url()?, query.pattern("name")?, query.is_set("held_back")?);
         let (mut page, mut place) = (Page::new("resources", &query)?, 0);
         let mut matched: BTreeMap<_, usize> = BTreeMap::new();
         let mut fingerprints: BTreeMap<(Option<String>, TypeUrl), Fingerprint> = BTreeMap::new();
@@ -156,7 +155,7 @@ impl View<'_> {
                 let all = sent.chain(shown.unsent(&snapshot).map(|entry| (entry, true)));
                 let is_asked = |(entry, is_new): &(&Entry, bool)| {
                     let is_held_back = || *is_new || shown.newest(entry).is_some();
-                    name.matches(entry.name().as_str()) && (!is_about_held_back || is_held_back())
+                    name.is_match(entry.name().as_str()) && (!is_about_held_back || is_held_back())
                 };
                 for (entry, is_new) in all.filter(is_asked) {
                     *matched.entry(type_url.kind().short()).or_default() += 1;
@@ -172,7 +171,7 @@ impl View<'_> {
         }
         fingerprints.retain(|_, all| all.resources > 0);
         let rows = fingerprints.iter().map(|((key, of), all)| all.row(of, key.as_deref()));
-        page.figures = vec![("matched", json!(matched)), ("fingerprints", json!(rows.collect::<Vec<_>>()))];
+        page.figures = json!({ "matched": matched, "fingerprints": rows.collect::<Vec<_>>() });
         document(&page)
     }
 }

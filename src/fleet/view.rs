@@ -3,9 +3,10 @@
 //! Owns the part of a path behind `?`, and how documents name a type, a node, a delivery and a time.
 
 use std::borrow::Cow;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use percent_encoding::percent_decode_str;
+use regex::Regex;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
@@ -14,8 +15,8 @@ use super::registry::Fleet;
 use crate::cache::Withheld;
 use crate::descriptors::Descriptors;
 use crate::groups::Groups;
-use crate::resource::{Name, Parameters, TypeUrl};
-use crate::subscription::{Client, ClientState, Delivery};
+use crate::resource::{MAX_AUTOMATON, TypeUrl, whole_match};
+use crate::subscription::{ClientState, Delivery};
 use crate::terminal::printable_json;
 use crate::utc;
 
@@ -56,6 +57,10 @@ pub enum LookError {
     /// The relay could not do it.
     #[error("{0}")]
     Failed(String),
+    #[error(
+        "answers that other clients of the admin address have not read yet take all the memory for such; try again"
+    )]
+    Busy,
 }
 
 /// JSON text, which terminals show as it is.
@@ -120,9 +125,11 @@ impl<'t> Query<'t> {
         self.get("type").map(read).transpose()
     }
 
-    /// Pattern of a key; without the key it matches everything.
-    pub(super) fn pattern(&self, key: &str) -> Glob {
-        Glob::new(self.get(key).unwrap_or("*"))
+    /// Pattern of a key, in which `*` stands for any text; without the key it matches everything.
+    pub(super) fn pattern(&self, key: &str) -> Result<Regex, LookError> {
+        let parts = self.get(key).unwrap_or("*").split('*').map(regex::escape);
+        let whole = parts.collect::<Vec<_>>().join("(?s:.*)");
+        whole_match(&whole, MAX_AUTOMATON).map_err(|error| LookError::Wrong(format!("`{key}` is {error}")))
     }
 
     pub(super) fn state(&self) -> Result<Option<ClientState>, LookError> {
@@ -195,36 +202,6 @@ pub fn clip(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
-/// Pattern of a text, in which `*` stands for any number of characters and everything else for itself.
-///
-/// Matching takes time in proportion to the text, whatever the pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Glob {
-    first: Box<str>,
-    /// Parts behind each `*`.
-    rest: Vec<Box<str>>,
-}
-
-impl Glob {
-    pub(super) fn new(pattern: &str) -> Self {
-        let mut parts = pattern.split('*').map(Box::from);
-        let first = parts.next().unwrap_or_default();
-        Self { first, rest: parts.collect() }
-    }
-
-    pub(super) fn matches(&self, text: &str) -> bool {
-        let Some(text) = text.strip_prefix(&*self.first) else { return false };
-        let Some((last, between)) = self.rest.split_last() else { return text.is_empty() };
-        // The leftmost place of each part leaves most for those after it.
-        let mut left = text;
-        for part in between.iter().filter(|part| !part.is_empty()) {
-            let Some(at) = left.find(&**part) else { return false };
-            left = &left[at + part.len()..];
-        }
-        left.ends_with(&**last)
-    }
-}
-
 /// Rows of a page that says nothing of its size.
 const ROWS: usize = 1_000;
 
@@ -241,7 +218,7 @@ macro_rules! row {
         $(#[$about])*
         #[derive(Debug, serde::Serialize)]
         $visible struct $row {
-            $($(#[$attribute])* $field: $type,)+
+            $($(#[$attribute])* pub(super) $field: $type,)+
         }
 
         impl $row {
@@ -256,35 +233,17 @@ macro_rules! row {
 pub(super) use row;
 
 row! {
-    #[derive(Default)]
-    pub(super) struct TypeName(of: &TypeUrl) {
-        r#type: &'static str = of.kind().short(),
-        type_url: String = of.as_str().to_owned(),
-    }
-}
-
-row! {
-    pub(super) struct NameRow(of: &TypeUrl, its_name: &Name) {
-        #[serde(flatten)]
-        kind: TypeName = TypeName::new(of),
-        name: String = its_name.to_string(),
-    }
-}
-
-row! {
-    #[derive(Default)]
-    pub(super) struct NodeRow(client: &Client) {
-        id: String = client.node_id.clone(),
-        cluster: String = client.cluster.clone(),
-        user_agent: String = client.user_agent.clone(),
-    }
-}
-
-row! {
     pub(super) struct DeliveryRow(of: &Delivery, now: Instant) {
         version: String = of.version.to_string(),
         generation: u64 = of.generation.get(),
         seconds_ago: f64 = seconds(of.at, now),
+    }
+}
+
+impl DeliveryRow {
+    /// Version; without one, its generation.
+    pub(super) fn label(&self) -> String {
+        if self.version.is_empty() { format!("#{}", self.generation) } else { self.version.clone() }
     }
 }
 
@@ -303,22 +262,13 @@ pub fn seconds(at: Instant, now: Instant) -> f64 {
     millis as f64 / 1_000.0
 }
 
-pub(super) fn in_seconds(time: Option<Duration>) -> Option<f64> {
-    time.map(|time| time.as_secs_f64())
-}
-
-/// `None` if there are none.
-pub(super) fn text_of(parameters: &Parameters) -> Option<String> {
-    (!parameters.is_empty()).then(|| parameters.to_string())
-}
-
 /// Part of a list, with figures of the whole.
 #[derive(Debug)]
 pub(super) struct Page<Row> {
-    pub(super) figures: Vec<(&'static str, Json)>,
+    pub(super) figures: Json,
     /// Name of the rows.
     name: &'static str,
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     limit: usize,
     after: u64,
     /// Place of the newest row.
@@ -330,7 +280,7 @@ pub(super) struct Page<Row> {
 impl<Row> Page<Row> {
     pub(super) fn new(name: &'static str, query: &Query<'_>) -> Result<Self, LookError> {
         let (limit, after) = (query.limit(ROWS)?, query.after()?);
-        Ok(Self { figures: Vec::new(), name, rows: Vec::new(), limit, after, last: after, next: None })
+        Ok(Self { figures: Json::Null, name, rows: Vec::new(), limit, after, last: after, next: None })
     }
 
     /// For places that become smaller. Returns the one that the page is behind.
@@ -355,7 +305,8 @@ impl<Row> Page<Row> {
 impl<Row: Serialize> Serialize for Page<Row> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        self.figures.iter().try_for_each(|(name, figure)| map.serialize_entry(name, figure))?;
+        let mut figures = self.figures.as_object().into_iter().flatten();
+        figures.try_for_each(|(name, figure)| map.serialize_entry(name, figure))?;
         map.serialize_entry(self.name, &self.rows)?;
         map.serialize_entry("next", &self.next)?;
         map.end()
@@ -364,15 +315,13 @@ impl<Row: Serialize> Serialize for Page<Row> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     const KEYS: [&str; 5] = ["node", "type", "state", "limit", "after"];
 
     fn fault(text: &str) -> String {
         let read = |query: Query<'_>| {
-            let types = (query.pattern("node"), query.type_url()?);
+            let types = (query.pattern("node")?, query.type_url()?);
             Ok((types, query.state()?, query.limit(9)?, query.after()?))
         };
         Query::parse(text, &KEYS).and_then(read).expect_err(text).to_string()
@@ -381,7 +330,7 @@ mod tests {
     #[test]
     fn a_query_is_filters_and_a_page() {
         let query = Query::parse("node=web%2D*&type=cds&state=rejected&limit=7&after=12", &KEYS).unwrap();
-        assert!(query.pattern("node").matches("web-1"));
+        assert!(query.pattern("node").unwrap().is_match("web-1"));
         assert_eq!(query.type_url().unwrap().unwrap().kind().short(), "cds");
         assert_eq!(query.state(), Ok(Some(ClientState::Rejected)));
         assert_eq!((query.limit(9), query.after()), (Ok(7), Ok(12)));
@@ -414,43 +363,16 @@ mod tests {
         for (pattern, text, matches) in [
             ("web", "web", true),
             ("web", "web-1", false),
-            ("", "", true),
-            ("", "a", false),
             ("*", "", true),
             ("web-*", "web-1", true),
-            ("web-*", "web", false),
-            ("*-1", "web-1", true),
             ("w*b*1", "web-1", true),
             ("a*a", "a", false),
-            ("*é*", "caf\u{e9}!", true),
-            ("a**b", "ab", true),
+            ("a.*", "ab", false),
+            ("*é*", "caf\u{e9}\n", true),
         ] {
-            assert_eq!(Glob::new(pattern).matches(text), matches, "{pattern} {text}");
+            let query = format!("node={pattern}");
+            let query = Query::parse(&query, &KEYS).unwrap();
+            assert_eq!(query.pattern("node").unwrap().is_match(text), matches, "{pattern} {text}");
         }
-    }
-
-    /// As a glob is defined.
-    fn matches(pattern: &[u8], text: &[u8]) -> bool {
-        match pattern.split_first() {
-            None => text.is_empty(),
-            Some((b'*', rest)) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
-            Some((byte, rest)) => {
-                text.split_first().is_some_and(|(first, others)| first == byte && matches(rest, others))
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn it_matches_as_the_definition_says(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
-            prop_assert_eq!(Glob::new(&pattern).matches(&text), matches(pattern.as_bytes(), text.as_bytes()));
-        }
-    }
-
-    #[test]
-    fn no_pattern_explodes() {
-        let (pattern, text) = ("*a".repeat(2_000) + "*b", "a".repeat(100_000));
-        // Quadratic work would be 200,000,000 steps, exponential work would not end.
-        assert!(!Glob::new(&pattern).matches(&text));
     }
 }

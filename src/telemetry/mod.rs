@@ -207,7 +207,7 @@ pub fn report_rollouts(all: &[RolloutStatus], counts: &RolloutCounts) {
     let sum = |of: fn(&RolloutStatus) -> usize| all.iter().map(of).sum::<usize>() as f64;
     gauge!(ROLLOUT_CANARIES).set(sum(|of| of.canaries));
     for (state, names) in [
-        ("trying", sum(|of| of.tried)),
+        ("trying", sum(|of| of.trying)),
         ("waiting", sum(|of| of.waiting)),
         ("held", sum(|of| of.held.len() + of.on_hold)),
         ("kept_back", sum(|of| of.kept_back)),

@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { age, argument, bytes, command, count, delay, lastClause, link, number, route, shortVersions, version } from './out/web/format.js';
-import { clientsByType, findings } from './out/web/health.js';
 import { bySecond, lastAt } from './out/web/history.js';
-import { between, fingerprint, histogram, merge, parse, quantile, sum, total } from './out/web/metrics.js';
+import { between, clientsByType, fingerprint, histogram, merge, parse, quantile, sum, total } from './out/web/metrics.js';
 import { changesOf, orderPath, question, situation } from './out/web/rollout.js';
 import { Samples } from './out/web/samples.js';
 
@@ -43,7 +42,7 @@ test('a rejection begins with its last clause', () => {
 });
 
 test('the state of the rollout guard is told in a sentence', () => {
-  const of = (more) => situation({ unanswered: 0, ...more }, 2);
+  const of = (more) => situation({ unanswered: 0, held_seconds: null, reason: null, ...more }, 2);
   assert.equal(of({ phase: 'trying', step: 1, seconds_left: 14, unanswered: 2 }),
     'Step 1 of a trial ends in 12 s. No canary has answered, for 2 trials.');
   const held = { phase: 'held', reason: 'rejected', held_seconds: 60, searching: true };
@@ -59,8 +58,8 @@ test('changes are listed with their state and the version of all clients', () =>
   ];
   const group = {
     group: null, phase: 'trying', waiting: 0,
-    held: [{ type_url: 'C', name: 'bad', version: '2', texts: [] }, { type_url: 'C', name: 'split', version: '7', parameters: 'a=2', texts: [] }],
-    orders: [{ order: 'discard', type_url: 'C', name: 'given-up' }],
+    held: [{ type_url: 'C', name: 'bad', version: '2', parameters: null, texts: [] }, { type_url: 'C', name: 'split', version: '7', parameters: 'a=2', texts: [] }],
+    orders: [{ order: 'discard', type_url: 'C', name: 'given-up', parameters: null }],
   };
   assert.deepEqual(changesOf(group, resources).map(({ name, word, good, newest }) => [name, word, good, newest]), [
     ['bad', 'held', '1', '2'], ['split', 'held', '6', '7'], ['given-up', 'discarded', '1', '3'], ['new', 'on trial', null, '2'],
@@ -143,42 +142,8 @@ test('metrics are read, and quantiles estimated as Prometheus does', () => {
   assert.equal(fingerprint(metrics), fingerprint(reordered), 'the relay gives metrics in any order');
 });
 
-const WELL = {
-  notReady: null,
-  upstreams: { servers: [{ uri: 'http://cp/', active: true, connected: true, last_error: null }], stale_seconds: 0, snapshot: null },
-  metrics: parse('deltafan_build_info 1\ndeltafan_refused_total{reason="idle_timeout"} 7\n'),
-};
-
-test('all is well where nothing is at fault', () => {
-  assert.deepEqual(findings(WELL, 0), []);
-});
-
-test('faults are told with the way to them', () => {
-  const found = findings({ ...WELL, metrics: parse(TEXT), notReady: 'draining' }, 0);
-  assert.deepEqual(found.map(({ level, text, href }) => [level, text, href]), [
-    ['fault', 'Not ready for clients: draining', null],
-    ['fault', '1 of 4 clients reject cds', '#/clients?type=cds&state=rejected'],
-  ]);
+test('types that nobody asks for are left out', () => {
   assert.deepEqual([...clientsByType(parse(TEXT)).keys()], ['cds']);
-  const away = structuredClone({ ...WELL, metrics: null });
-  away.metrics = WELL.metrics;
-  Object.assign(away.upstreams.servers[0], { connected: false, last_error: 'connection refused' });
-  away.upstreams.stale_seconds = 130;
-  assert.deepEqual(findings(away, 0).map(({ text }) => text), [
-    'Control plane http://cp/ is not connected: connection refused; resources may be out of date for 2 min 10 s',
-  ]);
-  const unanswered = parse('deltafan_group_stale_seconds{group="edge"} 0\ndeltafan_groups_unanswered{group="edge"} 2\n');
-  assert.deepEqual(findings({ ...WELL, metrics: unanswered }, 0).map(({ level, text }) => [level, text]), [
-    ['note', 'Node group edge: 2 groups were never answered; does the control plane know the nodes?'],
-  ]);
-  const lost = 'deltafan_lost_resources{type="cds"} 12\ndeltafan_lost_resources{type="eds"} 0\n';
-  const kept = parse(`${lost}deltafan_clients{type="cds",state="held_back"} 97\ndeltafan_clients{type="cds",state="synced"} 3\n`);
-  assert.deepEqual(findings({ ...WELL, metrics: kept }, 0).map(({ level, text, href }) => [level, text, href]), [
-    ['note', '97 of 100 clients are kept on an earlier state of cds', '#/clients?type=cds&state=held_back'],
-    ['fault', 'Most cds went within a minute: 12 resources. If that is a mistake, put them back at the control plane', '#/history?type=cds'],
-  ]);
-  const expiry = parse('deltafan_tls_certificate_expiry_seconds{of="x",which="cert"} 1000\n');
-  assert.deepEqual(findings({ ...WELL, metrics: expiry }, 2_000).map(({ text }) => text), ['Certificate: cert of x has expired 16 min 40 s ago']);
 });
 
 test('a plot has gaps where nothing is known', () => {

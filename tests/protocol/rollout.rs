@@ -159,7 +159,8 @@ fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
         let mut canary = late;
         try_change(&mut fixture, "cds a:3");
         let status = status(&fixture);
-        assert_eq!((status.phase, status.tried), (Phase::Trying { left: WINDOW, step: 1 }, 2));
+        let trying = Phase::Trying { seconds_left: WINDOW.as_secs_f64(), step: 1 };
+        assert_eq!((status.phase, status.trying), (trying, 2));
         assert_eq!(canary.acked(&fixture), ["cds a:3 b:2"]);
         fixture.roll_out(TRIAL);
         assert_eq!(other.acked(&fixture), ["cds a:3 b:2"]);

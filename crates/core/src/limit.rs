@@ -19,6 +19,12 @@ macro_rules! labelled {
                 }
             }
         }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.label())
+            }
+        }
     };
 }
 

@@ -3,6 +3,8 @@
 //! Owns which characters are escaped: control characters, those that reorder or end a line, and some
 //! invisible ones.
 
+use std::time::Duration;
+
 /// Beginning of a key or certificate.
 pub const PEM: &str = "-----BEGIN";
 /// Longest quote from a file, in characters.
@@ -35,6 +37,17 @@ pub fn printable(text: &str) -> String {
         if is_plain(c) { safe.push(c) } else { safe.extend(c.escape_default()) }
     }
     safe
+}
+
+/// A time in one unit: `59s`, `3m`, `47h`, `12d`.
+pub fn age(of: Duration) -> String {
+    let whole = of.as_secs();
+    match whole {
+        0..120 => format!("{whole}s"),
+        120..7_200 => format!("{}m", whole / 60),
+        7_200..172_800 => format!("{}h", whole / 3_600),
+        _ => format!("{}d", whole / 86_400),
+    }
 }
 
 /// Quotes a piece of a file for a message: in backticks, clipped, never a key.

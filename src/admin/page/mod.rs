@@ -24,14 +24,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// with a prefix.
 type File = (&'static str, &'static str, &'static str);
 
-const FILES: [File; 21] = [
+const FILES: [File; 20] = [
     ("/", HTML, include_str!("web/index.html")),
     ("/page/page.css", STYLE, include_str!("web/page.css")),
     ("/page/icon.svg", PICTURE, include_str!("web/icon.svg")),
     ("/page/clients.js", SCRIPT, include_str!("web/clients.js")),
     ("/page/dom.js", SCRIPT, include_str!("web/dom.js")),
     ("/page/format.js", SCRIPT, include_str!("web/format.js")),
-    ("/page/health.js", SCRIPT, include_str!("web/health.js")),
     ("/page/history.js", SCRIPT, include_str!("web/history.js")),
     ("/page/main.js", SCRIPT, include_str!("web/main.js")),
     ("/page/metrics.js", SCRIPT, include_str!("web/metrics.js")),

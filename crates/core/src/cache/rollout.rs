@@ -53,7 +53,7 @@ use crate::resource::{Name, TypeUrl};
 
 use orders::StandingOrders;
 pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
-pub use rollout_status::{HeldChange, Phase, RolloutStatus, Withheld};
+pub use rollout_status::{HeldChange, HoldReason, Phase, RolloutStatus, Withheld};
 use track_ops::ALL_TRACKS;
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores, Tracks};
 use trial::{Candidate, Place, Response, Trial, has_some_of};

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Serialize, Serializer};
 
 use super::wire::{self, MalformedError};
 
@@ -65,6 +66,13 @@ impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pair = |(key, value): (&str, &str)| format!("{}={}", key.escape_debug(), value.escape_debug());
         f.write_str(&self.iter().map(pair).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Serialize for Parameters {
+    /// `null` without any.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.is_empty() { serializer.serialize_none() } else { serializer.collect_str(self) }
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
+use serde::Serialize;
 
 crate::labelled! {
     /// Type with rules of the protocol. All others are [`Kind::Other`]: passed through on ADS, not
@@ -111,9 +112,11 @@ impl Kind {
 pub struct UnknownKindError(pub String);
 
 /// Type URL of a resource, with its [`Kind`] looked up once. Its order is the flush order of kinds, then the text.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct TypeUrl {
+    #[serde(rename = "type")]
     kind: Kind,
+    #[serde(rename = "type_url")]
     text: Arc<str>,
 }
 

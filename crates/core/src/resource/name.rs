@@ -12,6 +12,7 @@ use std::fmt::{self, Write as _};
 
 use arcstr::ArcStr;
 use bytes::{Bytes, BytesMut};
+use serde::{Serialize, Serializer};
 
 use super::wire::{self, MalformedError};
 use super::{ConstraintError, Constraints};
@@ -19,6 +20,12 @@ use super::{ConstraintError, Constraints};
 /// Cheap to clone, and one pointer wide: the cache and its subscribers share one allocation.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(ArcStr);
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
 
 /// Table by name. It keeps the hashes: rehashing tens of thousands of names would make all others
 /// wait.

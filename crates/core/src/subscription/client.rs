@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use regex::Regex;
+use serde::Serialize;
 
 use crate::cache::{Protocol, TtlSupport};
 use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
@@ -15,9 +16,10 @@ use crate::proto::Node;
 use crate::resource::Parameters;
 
 /// Node of the client, from its first request (R-EP-05).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Client {
     /// `node.id`
+    #[serde(rename = "id")]
     pub node_id: String,
     /// `node.cluster`
     pub cluster: String,

@@ -2,7 +2,7 @@
 
 import { code, foreign, h, table } from './dom.js';
 import { age, count, link, number, queryOf, typeKey, version } from './format.js';
-import { STATES } from './health.js';
+import { STATES } from './metrics.js';
 import { ago, clientLink, delivery, filters, kind, nothing, pages, place, rejection, state, states, typeField, versions } from './parts.js';
 
 /** Clients of a page. */
@@ -67,7 +67,7 @@ function oneType(clients, elapsed) {
       client.transport,
       state(of.state),
       delivery(of.sent, show),
-      of.held === undefined ? delivery(of.acked, show) : code(of.held, 40),
+      of.held === null ? delivery(of.acked, show) : code(of.held, 40),
       number(of.lag),
       reason(of, elapsed),
     ],
@@ -102,7 +102,7 @@ export const client = {
       key: of.type_url,
       cells: [
         kind(of), state(of.state), asks(of),
-        when(of.sent, elapsed), of.held === undefined ? when(of.acked, elapsed) : code(of.held, 40),
+        when(of.sent, elapsed), of.held === null ? when(of.acked, elapsed) : code(of.held, 40),
         number(of.lag), reason(of, elapsed),
       ],
     }));

@@ -123,7 +123,7 @@ function ofGroup(page, history, parameters, elapsed, isGuarded) {
     ].slice(0, columns.length),
   }));
   const key = `${history.group} ${history.parameters}`;
-  const isNamed = history.group !== null || history.parameters !== undefined;
+  const isNamed = history.group !== null || history.parameters !== null;
   return h('section', { 'data-key': key },
     isNamed && h('h2', null, place(history)),
     table(`${count(history.clients, 'client asks', 'clients ask')} for it`, columns, rows),

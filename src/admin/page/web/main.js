@@ -3,7 +3,6 @@
 import { client, clients } from './clients.js';
 import { foreign, h, morphChildren, prose, visible } from './dom.js';
 import { age, clock, command, link, route } from './format.js';
-import { findings } from './health.js';
 import { historyOf } from './history.js';
 import { nacks } from './nacks.js';
 import { overview } from './overview.js';
@@ -91,7 +90,7 @@ function refusal({ status, message }) {
 }
 
 function title(view, facts, state) {
-  const faults = facts === null ? 0 : findings(facts, relay.at / 1_000).filter(({ level }) => level === 'fault').length;
+  const faults = facts?.status.checks.filter(({ state }) => state === 'FAULT').length ?? 0;
   const mark = state === 'lost' || state === 'late' ? '(?) ' : faults > 0 ? `(${faults}) ` : '';
   const name = facts === null ? 'deltafan' : `deltafan ${visible(facts.info.node?.id ?? '').slice(0, 60)}`;
   return `${mark}${view} · ${name.trim()}`;

@@ -96,3 +96,26 @@ export function fingerprint(metrics) {
   const of = (name) => samples(metrics, name).map(({ labels, value }) => `${name} ${JSON.stringify(labels)} ${value}`);
   return TELLING.flatMap(of).sort().join('\n');
 }
+
+/** States of a client, the first that counts first. */
+export const STATES = ['rejected', 'waiting', 'unacked', 'behind', 'resuming', 'held_back', 'synced'];
+
+/** Types in the order in which clients are sent them; others come behind. */
+const ORDER = ['cds', 'eds', 'leds', 'lds', 'srds', 'rds', 'vhds', 'sds', 'ecds', 'rtds', 'other'];
+
+/** Types in their order. */
+export function inOrder(types) {
+  const place = (type) => (ORDER.includes(type) ? ORDER.indexOf(type) : ORDER.length);
+  return [...types].sort((a, b) => place(a) - place(b));
+}
+
+/** Clients of each type in each state, without types of which there are none. */
+export function clientsByType(metrics) {
+  const types = new Map();
+  for (const { labels, value } of samples(metrics, 'deltafan_clients')) {
+    if (!types.has(labels.type)) types.set(labels.type, Object.fromEntries(STATES.map((state) => [state, 0])));
+    types.get(labels.type)[labels.state] = value;
+  }
+  const used = inOrder(types.keys()).filter((type) => STATES.some((state) => types.get(type)[state] > 0));
+  return new Map(used.map((type) => [type, types.get(type)]));
+}

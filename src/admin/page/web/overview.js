@@ -2,8 +2,7 @@
 
 import { code, h, prose, table } from './dom.js';
 import { age, clock, count, delay, link, number } from './format.js';
-import { STATES, clientsByType, findings, inOrder } from './health.js';
-import { samples, sum } from './metrics.js';
+import { STATES, clientsByType, inOrder, samples, sum } from './metrics.js';
 import { CHANGE_COLUMNS, NACK_COLUMNS, ago, changeRow, nackRow, nothing, states, versions } from './parts.js';
 import { KEPT } from './samples.js';
 
@@ -24,7 +23,7 @@ export const overview = {
   }),
   command: () => [['status'], []],
   render: (page, { facts, elapsed, history, now }) => [
-    verdict(findings(facts, now)),
+    verdict(facts),
     h('div', { class: 'cards' },
       h('section', { 'aria-labelledby': 'source' }, h('h2', { id: 'source' }, sourceTitle(facts)), source(facts)),
       h('section', { 'aria-labelledby': 'clients' },
@@ -44,14 +43,25 @@ export const overview = {
   ],
 };
 
-function verdict(found) {
-  const faults = found.filter(({ level }) => level === 'fault').length;
-  const title = faults > 0 ? count(faults, 'fault') : 'All is well';
-  const line = ({ level, text, href }) =>
-    h('li', { class: level }, h('span', { class: 'level' }, level), ' ', href === null ? prose(text, 500) : h('a', { href }, prose(text, 500)));
-  return h('section', { class: `verdict ${faults > 0 ? 'is-fault' : 'is-well'}`, 'aria-labelledby': 'verdict' },
-    h('h2', { id: 'verdict' }, title),
-    found.length > 0 && h('ul', null, found.sort((a, b) => a.level.localeCompare(b.level)).map(line)));
+/** View that shows more of a check. */
+function viewOf(check, metrics) {
+  const rejected = [...clientsByType(metrics)].find(([, states]) => states.rejected > 0)?.[0];
+  return {
+    clients: link('clients'), rejections: link('clients', { type: rejected, state: 'rejected' }), removals: link('history'), rollout: link('rollout'),
+  }[check];
+}
+
+/** Checks of the relay that are not well, as `deltafan status` prints them. */
+function verdict({ status: { checks, well }, metrics }) {
+  const of = (state) => checks.filter((check) => check.state === state);
+  const faults = of('FAULT');
+  const line = ({ check, state, finding }) =>
+    h('li', { class: state.toLowerCase() }, h('span', { class: 'level' }, state.toLowerCase()), ' ',
+      viewOf(check, metrics) ? h('a', { href: viewOf(check, metrics) }, check) : check, ': ', prose(finding, 800));
+  const found = [...faults, ...of('note')];
+  return h('section', { class: `verdict ${well ? 'is-well' : 'is-fault'}`, 'aria-labelledby': 'verdict' },
+    h('h2', { id: 'verdict' }, well ? 'All is well' : count(faults.length, 'fault')),
+    found.length > 0 && h('ul', null, found.map(line)));
 }
 
 const sourceTitle = ({ upstreams }) =>

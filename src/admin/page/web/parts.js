@@ -2,7 +2,7 @@
 
 import { code, foreign, h, prose, visible } from './dom.js';
 import { age, bytes, lastClause, link, number, shortVersions, typeKey, version } from './format.js';
-import { STATES, inOrder } from './health.js';
+import { STATES, inOrder } from './metrics.js';
 
 /** Time in the past. `elapsed` are the seconds since the relay said how long ago it was. */
 export function ago(seconds, elapsed) {

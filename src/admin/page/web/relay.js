@@ -33,26 +33,15 @@ async function ask(path, signal, method = 'GET') {
 
 const askJson = async (path, signal) => JSON.parse(await ask(path, signal));
 
-/** `null` if the relay is ready, or the reason against it. */
-async function notReady(signal) {
-  try {
-    await ask('ready', signal);
-    return null;
-  } catch (refusal) {
-    if (refusal instanceof Refusal && refusal.status === 503) return refusal.message.replace(/^not ready: /, '');
-    throw refusal;
-  }
-}
-
 /** Answers on which everything rests. */
 async function facts(before, signal) {
   const metrics = parse(await ask('metrics', signal));
   if (!metrics.has('deltafan_build_info')) throw new Error('the answer is not that of a relay');
   const upstreams = await askJson('upstreams', signal);
-  const reason = await notReady(signal);
+  const status = await askJson('status', signal);
   // The process may be another one.
   const info = before?.info ?? (await askJson('server_info', signal));
-  return { metrics, upstreams, notReady: reason, info, fingerprint: fingerprint(metrics) };
+  return { metrics, upstreams, status, info, fingerprint: fingerprint(metrics) };
 }
 
 /** Words for a failure. */

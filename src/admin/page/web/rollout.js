@@ -38,7 +38,7 @@ export const rollout = {
 
 /** State of a node group in a sentence or two. */
 export function situation({ phase, reason, step, unanswered, ...of }, elapsed) {
-  const since = of.held_seconds === undefined ? '' : ` for ${age(of.held_seconds + elapsed)}`;
+  const since = of.held_seconds === null ? '' : ` for ${age(of.held_seconds + elapsed)}`;
   const found = of.searching ? '. The relay looks for the bad ones' : '';
   const words = {
     idle: 'Nothing is on trial or held',
@@ -54,9 +54,9 @@ export function situation({ phase, reason, step, unanswered, ...of }, elapsed) {
 export function changesOf({ group, phase, held, orders, waiting }, resources) {
   const own = resources.filter((one) => one.group === group);
   const isOf = (one, of) => one.type_url === of.type_url && one.name === of.name
-    && (of.parameters === undefined || (one.parameters ?? []).includes(of.parameters));
+    && (of.parameters === null || (one.parameters ?? []).includes(of.parameters));
   const word = (one) => {
-    const order = orders.find((of) => of.name !== undefined && isOf(one, of))?.order
+    const order = orders.find((of) => of.name !== null && isOf(one, of))?.order
       ?? orders.find((of) => of.order === 'hold' && of.type_url === one.type_url)?.order;
     if (order !== undefined) return { hold: 'on hold', discard: 'discarded', restore: 'restored' }[order];
     return phase !== 'trying' ? 'waiting' : waiting === 0 ? 'on trial' : 'on trial or waiting';
@@ -104,10 +104,10 @@ function changeRow(of) {
 }
 
 function orderRow(of) {
-  const name = of.name === undefined ? 'all' : [resourceLink(of), place(of)];
+  const name = of.name === null ? 'all' : [resourceLink(of), place(of)];
   return {
     key: `${of.order} ${of.type_url} ${of.name} ${of.parameters}`,
-    cells: [of.order, kind(of), name, of.version === undefined ? '' : code(of.version, 40), of.since, foreign(of.by)],
+    cells: [of.order, kind(of), name, of.version === null ? '' : code(of.version, 40), of.since, foreign(of.by)],
   };
 }
 

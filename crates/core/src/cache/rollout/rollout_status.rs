@@ -7,9 +7,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foldhash::HashMap;
+use serde::Serialize;
 
 use super::super::Cache;
 use super::super::cohort::Cohort;
@@ -29,13 +30,15 @@ const TEXTS: usize = 8;
 /// Most characters of a name, a version or a set of parameters.
 const NAME_CHARS: usize = 200;
 
-#[derive(Clone, Debug)]
+/// As in `/rollout`.
+#[derive(Clone, Debug, Serialize)]
 pub struct RolloutStatus {
+    #[serde(flatten)]
     pub phase: Phase,
     /// Streams of canaries.
     pub canaries: usize,
     /// Names in the trial.
-    pub tried: usize,
+    pub trying: usize,
     /// Names that changed since it began.
     pub waiting: usize,
     /// Names that changed since an operator put their type on hold.
@@ -44,24 +47,37 @@ pub struct RolloutStatus {
     pub kept_back: usize,
     /// Trials in a row without an answer.
     pub unanswered: usize,
+    #[serde(skip)]
     pub orders: Vec<StandingOrder>,
     pub held: Vec<HeldChange>,
-    /// How long they have been held.
-    pub held_for: Option<Duration>,
-    /// Held changes are removals beyond `max_removed`; otherwise canaries rejected them.
-    pub is_braked: bool,
-    /// The relay looks for the bad ones among the held changes.
-    pub is_searching: bool,
+    /// Time since the trial failed.
+    pub held_seconds: Option<f64>,
+    pub reason: Option<HoldReason>,
+    /// Canaries are sent parts of the held changes, to find the bad ones.
+    pub searching: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+crate::labelled! {
+    /// Why changes are held.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum HoldReason {
+        /// By canaries.
+        Rejected = "rejected",
+        /// More than `max_removed`.
+        Removals = "removals",
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
 pub enum Phase {
     /// All clients have the newest content, except what an operator discarded or replaced.
     Idle,
     /// Changes came, and the trial has not begun.
     Gathering,
     Trying {
-        left: Duration,
+        /// Until the step ends.
+        seconds_left: f64,
         /// From 1.
         step: u8,
     },
@@ -69,8 +85,9 @@ pub enum Phase {
     Held,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct HeldChange {
+    #[serde(flatten)]
     pub type_url: TypeUrl,
     /// Parameters of the clients that it is for.
     pub parameters: Parameters,
@@ -91,7 +108,8 @@ impl Rollout {
             None if state.waiting.is_empty() => Phase::Idle,
             None => Phase::Gathering,
             Some(trial) => {
-                Phase::Trying { left: trial.ends.saturating_duration_since(now), step: trial.step + 1 }
+                let left = trial.ends.saturating_duration_since(now);
+                Phase::Trying { seconds_left: left.as_secs_f64(), step: trial.step + 1 }
             }
         };
         let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
@@ -100,16 +118,16 @@ impl Rollout {
         RolloutStatus {
             phase,
             canaries: state.canaries.iter().sum(),
-            tried: state.trial.as_ref().map_or(0, |trial| trial.names.len()),
+            trying: state.trial.as_ref().map_or(0, |trial| trial.names.len()),
             waiting: state.waiting.len() - on_hold,
             on_hold,
             kept_back: state.standing.contents.len(),
             unanswered: state.unanswered,
             orders: state.standing.all().cloned().collect(),
             held: state.held().map(|(place, candidate)| state.held_change(place, candidate)).collect(),
-            held_for: hold.map(|hold| now.saturating_duration_since(hold.since)),
-            is_braked: hold.is_some_and(|hold| hold.is_braked),
-            is_searching: hold.is_some_and(|hold| hold.is_searching()),
+            held_seconds: hold.map(|hold| now.saturating_duration_since(hold.since).as_secs_f64()),
+            reason: hold.map(|hold| if hold.is_braked { HoldReason::Removals } else { HoldReason::Rejected }),
+            searching: hold.is_some_and(|hold| hold.is_searching()),
         }
     }
 
