@@ -38,14 +38,14 @@ impl ClientCommand {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let whole = |is_whole: bool| if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         match self {
-            Self::Status(to) => ask(&Asked::Status, &to),
+            Self::Status(to) => ask(&Asked::get("/status", Vec::new(), None), &to),
             Self::Clients(args) => ask(&args.asked(), &args.admin),
             Self::Nacks(args) => ask(&args.asked(), &args.admin),
             Self::Resources(args) => ask(&args.asked(), &args.admin),
             Self::History(args) => ask(&args.asked(), &args.admin),
             Self::Rollout(args) => match args.command.map_or(Err(args.admin), RolloutCommand::into_order) {
                 Ok(given) => order(&given),
-                Err(to) => ask(&Asked::Rollout, &to),
+                Err(to) => ask(&Asked::get("/rollout", Vec::new(), None), &to),
             },
             Self::Order(command) => order(&command.into_order()),
             Self::Get(args) => get(*args).map(whole),

@@ -89,9 +89,10 @@ impl Table {
         self.rows.len() <= 1
     }
 
+    /// Leaves out columns in which each cell is empty, or a dash.
     pub(crate) fn without_empty_columns(mut self) -> Self {
         let headers = self.rows.first().map_or(0, Vec::len);
-        let is_empty = |at: &usize| self.rows.iter().skip(1).all(|row| row[*at].is_empty());
+        let is_empty = |at: &usize| self.rows.iter().skip(1).all(|row| matches!(&*row[*at], "" | "-"));
         let empty: Vec<usize> = (0..headers).filter(is_empty).collect();
         if !self.is_empty() {
             for row in &mut self.rows {
@@ -172,7 +173,7 @@ mod tests {
     fn a_column_without_anything_is_left_out() {
         let mut table = Table::new(["NAME", "GROUP", "STATE"]);
         assert_eq!(table.clone().without_empty_columns().show(), "NAME  GROUP  STATE\n");
-        table.row(["a", "", "synced"]);
+        table.row(["a", "-", "synced"]);
         assert_eq!(table.without_empty_columns().show(), "NAME  STATE\na     synced\n");
     }
 

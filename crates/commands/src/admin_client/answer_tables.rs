@@ -1,73 +1,90 @@
 //! Tables for people of what the admin address answers.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use deltafan_transport::terminal::printable;
-use serde_json::Value as Json;
+use deltafan_transport::terminal::{age, printable};
+use serde_json::{Value as Json, json};
 
 use crate::output::{Table, or_dash, text};
 
-pub(super) fn items(list: &Json) -> &[Json] {
+fn items(list: &Json) -> &[Json] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Or its generation without a version: `#7`.
-pub(super) fn version(delivery: &Json) -> String {
-    match (delivery["version"].as_str(), delivery["generation"].as_u64()) {
+/// Version of a delivery or a change; without one its generation: `#7`.
+fn version(of: &Json) -> String {
+    match (of["version"].as_str(), of["generation"].as_u64()) {
         (Some(version), _) if !version.is_empty() => version.to_owned(),
         (_, Some(generation)) => format!("#{generation}"),
         _ => "-".to_owned(),
     }
 }
 
-/// In one unit: `59s`, `3m`, `47h`, `12d`.
-pub(super) fn age(seconds: f64) -> String {
-    // A float is cut at the bounds of the integer.
-    let whole = seconds as u64;
-    match whole {
-        0..120 => format!("{whole}s"),
-        120..7_200 => format!("{}m", whole / 60),
-        7_200..172_800 => format!("{}h", whole / 3_600),
-        _ => format!("{}d", whole / 86_400),
-    }
-}
-
 fn age_of(field: &Json) -> String {
-    field.as_f64().map_or_else(|| "-".to_owned(), age)
+    let of = field.as_f64().map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    of.map_or_else(|| "-".to_owned(), age)
 }
 
-pub(super) fn joined(list: &Json, between: &str) -> String {
+fn joined(list: &Json, between: &str) -> String {
     items(list).iter().map(text).collect::<Vec<_>>().join(between)
 }
 
-/// Header, and cell of an entry.
-type Column = (&'static str, fn(&Json) -> String);
-
-fn table(columns: &[Column], entries: &Json) -> Table {
-    let mut table = Table::new(columns.iter().map(|(header, _)| *header));
-    items(entries).iter().for_each(|entry| table.row(columns.iter().map(|(_, cell)| cell(entry))));
-    table
+fn or(text: String, if_empty: &str) -> String {
+    if text.is_empty() { if_empty.to_owned() } else { text }
 }
 
-const TYPE_COLUMNS: [Column; 6] = [
-    ("TYPE", |of| or_dash(&of["type"])),
-    ("STATE", |of| or_dash(&of["state"])),
-    ("SENT", |of| if of["held"].is_null() { version(&of["sent"]) } else { or_dash(&of["held"]) }),
-    ("ACKED", |of| version(&of["acked"])),
-    ("LAG", |of| or_dash(&of["lag"])),
-    ("REJECTED", |of| match &of["rejected"] {
-        rejected if of["state"] == "rejected" && !rejected.is_null() => {
-            format!("{}: {}", version(rejected), text(&rejected["text"]))
+/// Cell of a column. Most show the field of that name.
+fn cell(row: &Json, header: &str) -> String {
+    let field = &row[header.to_lowercase()];
+    match header {
+        "AGE" => age_of(&row["seconds_ago"]),
+        "LEFT" => age_of(&row["seconds_left"]),
+        "TTL_LEFT" => age_of(&row["ttl_left_seconds"]),
+        "NODE" => or_dash(&row["node"]["id"]),
+        "SENT" if !row["held"].is_null() => or_dash(&row["held"]),
+        "SENT" | "ACKED" => version(field),
+        "REJECTED" if field.is_object() && row["state"] == "rejected" => {
+            format!("{}: {}", version(field), text(&field["text"]))
         }
-        _ => String::new(),
-    }),
-];
+        "REJECTED" if field.is_object() => "-".to_owned(),
+        // A removal has a time, and no version.
+        "VERSION" if !row["seconds_ago"].is_null() => version(row),
+        "NEWEST" if row.get("newest") == Some(&Json::Null) => "removed".to_owned(),
+        "CHANGED" if field.is_null() => "all".to_owned(),
+        "NOW" => or(text(&row["state"]), "gone"),
+        _ if field.is_array() => or(joined(field, ", "), "-"),
+        _ if field.is_object() => pairs(field),
+        _ if *field == false => "-".to_owned(),
+        _ => or_dash(field),
+    }
+}
+
+/// Columns without anything are left out.
+fn table<'r>(headers: &str, rows: impl IntoIterator<Item = &'r Json>) -> Table {
+    let headers: Vec<&str> = headers.split(' ').collect();
+    let mut table = Table::new(headers.iter().copied());
+    rows.into_iter().for_each(|row| table.row(headers.iter().map(|header| cell(row, header))));
+    table.without_empty_columns()
+}
+
+/// Fields of `inner` beside those of `outer`, of which they take the place.
+fn beside(outer: &Json, inner: &Json) -> Json {
+    let fields = [outer, inner].into_iter().flat_map(|of| of.as_object().into_iter().flatten());
+    fields.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// As in `region=eu, zone=a`.
+fn pairs(of: &Json) -> String {
+    let pairs = of.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", text(value)));
+    or(pairs.collect::<Vec<_>>().join(", "), "-")
+}
 
 /// As in `rejected 1, synced 3`.
-pub(super) fn counts(of: &Json) -> String {
+fn counts(of: &Json) -> String {
     let counts: Vec<String> =
         of.as_object().into_iter().flatten().map(|(word, count)| format!("{word} {count}")).collect();
-    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    or(counts.join(", "), "none")
 }
 
 /// The figures follow if there are any rows.
@@ -82,102 +99,33 @@ fn with_figures(table: &Table, figures: &str, page: &Json) -> String {
 }
 
 pub(super) fn clients(page: &Json) -> String {
-    const COLUMNS: [Column; 5] = [
-        ("ID", |client| or_dash(&client["id"])),
-        ("NODE", |client| or_dash(&client["node"]["id"])),
-        ("PEER", |client| or_dash(&client["peer"])),
-        ("TRANSPORT", |client| or_dash(&client["transport"])),
-        ("GROUP", |client| text(&client["group"])),
-    ];
-    let mut table = Table::new(COLUMNS.iter().chain(&TYPE_COLUMNS).map(|(header, _)| *header));
+    let mut rows = Vec::new();
     for client in items(&page["clients"]) {
-        let own = COLUMNS.map(|(_, cell)| cell(client));
-        let types = items(&client["types"]);
-        for of in types {
-            table.row(own.iter().cloned().chain(TYPE_COLUMNS.map(|(_, cell)| cell(of))));
-        }
-        if types.is_empty() {
-            table.row(own.iter().map(String::as_str).chain(["-", "new"]));
+        match items(&client["types"]) {
+            [] => rows.push(beside(client, &json!({"state": "new"}))),
+            types => rows.extend(types.iter().map(|of| beside(client, of))),
         }
     }
+    let table = table("ID NODE PEER TRANSPORT GROUP TYPE STATE SENT ACKED LAG REJECTED", &rows);
     let figures =
         format!("matched: {}; open streams and polls: {}", counts(&page["states"]), or_dash(&page["open"]));
-    with_figures(&table.without_empty_columns(), &figures, page)
+    with_figures(&table, &figures, page)
 }
 
+/// Names that a client asks for stand last: there may be many.
 pub(super) fn one_client(client: &Json) -> String {
-    let mut out = String::new();
-    let mut line = |key: &str, value: String| {
-        if !value.is_empty() {
-            // Writing to a String cannot fail.
-            _ = writeln!(out, "{key:10}  {}", printable(&value));
-        }
-    };
-    line("node", or_dash(&client["node"]["id"]));
-    line("cluster", text(&client["node"]["cluster"]));
-    line("agent", text(&client["node"]["user_agent"]));
-    line("identity", text(&client["identity"]));
-    line("peer", format!("{}, connection {}", or_dash(&client["peer"]), or_dash(&client["connection"])));
-    line(
-        "transport",
-        format!("{}, open for {}", or_dash(&client["transport"]), age_of(&client["open_seconds"])),
-    );
-    line("group", text(&client["group"]));
-    let parameters = client["parameters"].as_object().into_iter().flatten();
-    let parameters = parameters.map(|(key, value)| format!("{key}={}", text(value)));
-    line("parameters", parameters.collect::<Vec<_>>().join(", "));
-    out.push('\n');
-    out.push_str(&table(&TYPE_COLUMNS, &client["types"]).without_empty_columns().show());
-    out.push('\n');
-    for of in items(&client["types"]) {
-        let wildcard = of["wildcard"].as_bool().unwrap_or_default().then(|| "everything".to_owned());
-        let listed = items(&of["listed"]);
-        let names = of["names"].as_u64().unwrap_or_default() as usize;
-        let rest = (names > listed.len()).then(|| format!("{} names more", names - listed.len()));
-        let all: Vec<String> = wildcard.into_iter().chain(listed.iter().map(text)).chain(rest).collect();
-        _ = writeln!(out, "{} asks for: {}", printable(&text(&of["type"])), printable(&all.join(", ")));
-    }
-    out
+    let types = table("TYPE STATE WILDCARD NAMES SENT ACKED LAG REJECTED LISTED", items(&client["types"]));
+    format!("{}\n{}", fields(client), types.show())
 }
 
 pub(super) fn nacks(page: &Json) -> String {
-    const COLUMNS: [Column; 10] = [
-        ("AGE", |nack| age_of(&nack["seconds_ago"])),
-        ("CLIENT", |nack| or_dash(&nack["client"])),
-        ("NODE", |nack| or_dash(&nack["node"]["id"])),
-        ("PEER", |nack| or_dash(&nack["peer"])),
-        ("TYPE", |nack| or_dash(&nack["type"])),
-        ("VERSION", version),
-        ("NOW", |nack| if nack["state"].is_null() { "gone".to_owned() } else { text(&nack["state"]) }),
-        ("COUNT", |nack| or_dash(&nack["count"])),
-        (
-            "CHANGED",
-            |nack| if nack["changed"].is_null() { "all".to_owned() } else { joined(&nack["changed"], ",") },
-        ),
-        ("TEXT", |nack| or_dash(&nack["text"])),
-    ];
-    let figures = format!("remembered rejections: {}", or_dash(&page["remembered"]));
-    with_figures(&table(&COLUMNS, &page["nacks"]), &figures, page)
+    let table = table("AGE CLIENT NODE PEER TYPE VERSION NOW COUNT CHANGED TEXT", items(&page["nacks"]));
+    with_figures(&table, &format!("remembered rejections: {}", or_dash(&page["remembered"])), page)
 }
 
 pub(super) fn resources(page: &Json) -> String {
-    const COLUMNS: [Column; 10] = [
-        ("TYPE", |resource| or_dash(&resource["type"])),
-        ("NAME", |resource| or_dash(&resource["name"])),
-        ("GROUP", |resource| text(&resource["group"])),
-        ("PARAMETERS", |resource| joined(&resource["parameters"], " ")),
-        ("STATE", |resource| or_dash(&resource["state"])),
-        ("VERSION", |resource| or_dash(&resource["version"])),
-        ("NEWEST", |resource| match resource.get("newest") {
-            Some(Json::Null) => "removed".to_owned(),
-            Some(newest) => text(newest),
-            None => String::new(),
-        }),
-        ("BYTES", |resource| or_dash(&resource["bytes"])),
-        ("CLIENTS", |resource| or_dash(&resource["clients"])),
-        ("ERROR", |resource| text(&resource["error"])),
-    ];
-    let table = table(&COLUMNS, &page["resources"]).without_empty_columns();
+    let headers = "TYPE NAME GROUP PARAMETERS STATE VERSION NEWEST BYTES CLIENTS ERROR";
+    let table = table(headers, items(&page["resources"]));
     with_figures(&table, &format!("matched: {}", counts(&page["matched"])), page)
 }
 
@@ -186,22 +134,12 @@ pub(super) fn history(page: &Json) -> String {
 }
 
 fn recent_changes(page: &Json) -> String {
-    const COLUMNS: [Column; 9] = [
-        ("AGE", |change| age_of(&change["seconds_ago"])),
-        ("TIME", |change| or_dash(&change["time"])),
-        ("TYPE", |change| or_dash(&change["type"])),
-        ("NAME", |change| or_dash(&change["name"])),
-        ("GROUP", |change| text(&change["group"])),
-        ("PARAMETERS", |change| text(&change["parameters"])),
-        ("EVENT", |change| or_dash(&change["event"])),
-        ("VERSION", version),
-        ("BYTES", |change| or_dash(&change["bytes"])),
-    ];
-    let table = table(&COLUMNS, &page["changes"]);
-    if table.is_empty() {
-        return "no changes remembered; the relay keeps those since its start, within `cache.history_bytes`\n".to_owned();
+    let headers = "AGE TIME TYPE NAME GROUP PARAMETERS EVENT VERSION BYTES";
+    match items(&page["changes"]) {
+        [] => "no changes remembered; the relay keeps those since its start, within `cache.history_bytes`\n"
+            .to_owned(),
+        changes => table(headers, changes).show(),
     }
-    table.without_empty_columns().show()
 }
 
 /// Newest first, with a diff, for each group with the resource.
@@ -209,13 +147,15 @@ fn one_history(page: &Json) -> String {
     let mut out = String::new();
     for history in items(&page["histories"]) {
         let mut title = format!("{} {}", or_dash(&page["type"]), or_dash(&page["name"]));
-        for (word, value) in [("group", &history["group"]), ("parameters", &history["parameters"])] {
-            if !value.is_null() {
-                title = format!("{title}, {word} {}", text(value));
+        for key in ["group", "parameters", "clients"] {
+            if !history[key].is_null() {
+                title = format!("{title}, {key} {}", text(&history[key]));
             }
         }
+        let headers = "AGE TIME EVENT VERSION BYTES ACCEPTED REJECTED UNANSWERED";
+        let changes = table(headers, items(&history["changes"])).show();
         // Writing to a String cannot fail.
-        _ = writeln!(out, "{}\n\n{}", printable(&title), history_table(history).show());
+        _ = writeln!(out, "{}\n\n{changes}", printable(&title));
         let diff = &history["diff"];
         for line in text(&diff["text"]).lines() {
             _ = writeln!(out, "{}", printable(line));
@@ -236,119 +176,71 @@ fn one_history(page: &Json) -> String {
     out
 }
 
-fn history_table(history: &Json) -> Table {
-    let mut table = Table::new(["AGE", "TIME", "EVENT", "VERSION", "BYTES", "CLIENTS"]);
-    for (index, change) in items(&history["changes"]).iter().enumerate() {
-        let it = if index == 0 { "it" } else { "it or a newer one" };
-        let mut clients =
-            format!("{} of {} have {it}", or_dash(&change["accepted"]), or_dash(&history["clients"]));
-        for (count, word) in [("rejected", "reject it"), ("unanswered", "have not answered")] {
-            if change[count].as_u64().is_some_and(|count| count > 0) {
-                clients = format!("{clients}, {} {word}", text(&change[count]));
-            }
-        }
-        table.row([
-            age_of(&change["seconds_ago"]),
-            or_dash(&change["time"]),
-            or_dash(&change["event"]),
-            version(change),
-            or_dash(&change["bytes"]),
-            clients,
-        ]);
-    }
-    table
-}
-
 /// Groups, and below them the held changes and the orders in force.
 pub(super) fn rollout(groups: &Json) -> String {
-    const GROUPS: [Column; 8] = [
-        ("GROUP", |of| text(&of["group"])),
-        ("PHASE", |of| or_dash(&of["phase"])),
-        ("LEFT", |of| of["seconds_left"].as_f64().map(age).unwrap_or_default()),
-        ("CANARIES", |of| or_dash(&of["canaries"])),
-        ("TRYING", |of| or_dash(&of["trying"])),
-        ("WAITING", |of| or_dash(&of["waiting"])),
-        ("UNANSWERED", |of| or_dash(&of["unanswered"])),
-        ("REASON", |of| match of["searching"].as_bool() {
-            Some(true) => format!("{}, searching", text(&of["reason"])),
-            _ => text(&of["reason"]),
-        }),
-    ];
     if items(groups).is_empty() {
         return "no type is guarded (`rollout.types`)\n".to_owned();
     }
-    let mut changes = Table::new([
-        "GROUP", "STATE", "TYPE", "NAME", "VERSION", "ACCEPTED", "REJECTED", "SINCE", "BY", "TEXT",
-    ]);
+    let mut rows = Vec::new();
     for of in items(groups) {
-        let group = || text(&of["group"]);
+        let group = json!({"group": of["group"]});
         for held in items(&of["held"]) {
-            changes.row([
-                group(),
-                "held".to_owned(),
-                or_dash(&held["type"]),
-                or_dash(&held["name"]),
-                held["version"].as_str().map_or_else(|| "removed".to_owned(), str::to_owned),
-                or_dash(&held["accepted"]),
-                or_dash(&held["rejected"]),
-                String::new(),
-                String::new(),
-                joined(&held["texts"], "; "),
-            ]);
+            let version = held["version"].as_str().unwrap_or("removed");
+            let it = json!({"state": "held", "version": version, "text": joined(&held["texts"], "; ")});
+            rows.push(beside(&group, &beside(held, &it)));
         }
-        for order in items(&of["orders"]) {
-            let [word, of_type, since, by] = ["order", "type", "since", "by"].map(|key| or_dash(&order[key]));
-            let [name, version] = ["name", "version"].map(|key| text(&order[key]));
-            changes.row([group(), word, of_type, name, version, String::new(), String::new(), since, by]);
-        }
+        let orders = items(&of["orders"]).iter();
+        rows.extend(orders.map(|order| beside(&group, &beside(order, &json!({"state": order["order"]})))));
     }
-    let groups = table(&GROUPS, groups).without_empty_columns().show();
-    if changes.is_empty() { groups } else { format!("{groups}\n{}", changes.without_empty_columns().show()) }
+    let headers = "GROUP PHASE LEFT CANARIES TRYING WAITING UNANSWERED REASON SEARCHING";
+    let groups = table(headers, items(groups)).show();
+    let changes = table("GROUP STATE TYPE NAME VERSION ACCEPTED REJECTED SINCE BY TEXT", &rows);
+    if changes.is_empty() { groups } else { format!("{groups}\n{}", changes.show()) }
 }
 
-/// Groups of a snapshot, and below them their types with the resources.
+/// Resources of a snapshot, with their groups and types.
 pub(crate) fn snapshot(report: &Json) -> String {
-    const RESOURCES: [Column; 5] = [
-        ("NAME", |of| or_dash(&of["name"])),
-        ("VERSION", |of| text(&of["version"])),
-        ("BYTES", |of| text(&of["bytes"])),
-        ("TTL LEFT", |of| age_of(&of["ttl_left_seconds"])),
-        ("HELD AS", |of| or_dash(&of["held_as"])),
-    ];
-    let mut lines = Vec::new();
+    let mut rows = Vec::new();
     for group in items(&report["groups"]) {
-        // Groups of several rules and values may have one text.
-        let rule = match group["rule"].as_str() {
-            Some(rule) => format!(" (rule {rule}, values {})", group["values"]),
-            None => String::new(),
-        };
-        let age = group["age_seconds"].as_f64().map(|seconds| format!("age {}", age(seconds)));
-        let age = age.unwrap_or_else(|| "never answered".to_owned());
-        lines.push(format!(
-            "group {}{rule}: from {}, {age}",
-            text(&group["group"]),
-            or_dash(&group["server"])
-        ));
+        let own = json!({"group": group["group"], "rule": group["rule"], "values": group["values"], "server": group["server"],
+                         "seconds_ago": group["age_seconds"]});
         for of in items(&group["types"]) {
-            let parameters = counts(&of["parameters"]);
-            let records = items(&of["resources"]).len();
-            let (of_type, known) = (text(&of["type"]), text(&of["wildcard"]));
-            lines.push(format!("  {of_type}, parameters {parameters}: {records} records, wildcard {known}"));
-            let table = table(&RESOURCES, &of["resources"]).show();
-            lines.extend(table.lines().map(|row| format!("    {row}")));
+            let names =
+                json!({"type": of["type"], "parameters": of["parameters"], "wildcard": of["wildcard"]});
+            let of_type = beside(&own, &names);
+            match items(&of["resources"]) {
+                [] => rows.push(of_type),
+                all => rows.extend(all.iter().map(|one| beside(&of_type, one))),
+            }
         }
     }
-    lines.iter().map(|line| printable(line) + "\n").collect()
+    // Groups of several rules and values may have one text.
+    table("GROUP RULE VALUES SERVER AGE TYPE PARAMETERS WILDCARD NAME VERSION BYTES TTL_LEFT HELD_AS", &rows)
+        .show()
 }
 
-/// Fields of the relay's answer, a line each.
-pub(super) fn order(answer: &Json) -> String {
+pub(super) fn status(status: &Json) -> String {
+    let checks = items(&status["checks"]);
+    let is_noted = checks.iter().any(|check| check["state"] == "note");
+    let verdict = match (status["well"] == true, is_noted) {
+        (true, false) => "all is well",
+        (true, true) => "no fault, but notes",
+        (false, _) => "not well",
+    };
+    let relay = printable(&text(&status["relay"]));
+    format!("{verdict}: {relay}\n\n{}", table("STATE CHECK FINDING", checks).show())
+}
+
+/// Fields of an answer that are no lists of objects, a line each.
+pub(super) fn fields(answer: &Json) -> String {
     let mut out = String::new();
     // `null` in a list is the group of the relay's own node.
     let in_list = |one: &Json| if one.is_null() { "own".to_owned() } else { text(one) };
     for (key, value) in answer.as_object().into_iter().flatten() {
         let value = match value {
+            Json::Array(all) if all.iter().any(Json::is_object) => continue,
             Json::Array(all) => all.iter().map(in_list).collect::<Vec<_>>().join(", "),
+            Json::Object(_) => pairs(value),
             one => or_dash(one),
         };
         // Writing to a String cannot fail.
@@ -359,8 +251,6 @@ pub(super) fn order(answer: &Json) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     const ALL: [fn(&Json) -> String; 6] = [clients, nacks, resources, one_client, history, rollout];
@@ -393,7 +283,7 @@ mod tests {
                           "remembered": raw, "types": [one]});
         let held = json!([{"group": raw, "held": [one], "orders": [{"order": raw, "by": raw}]}]);
         let shown = ALL.map(|table| table(&page)).into_iter();
-        for shown in shown.chain([rollout(&held), order(&json!({ raw: [raw] }))]) {
+        for shown in shown.chain([rollout(&held), fields(&json!({ raw: [raw] }))]) {
             assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}']), "{shown:?}");
         }
     }
@@ -410,22 +300,14 @@ mod tests {
         let rows: Vec<String> =
             shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let expected = [
-            "PHASE CANARIES TRYING WAITING UNANSWERED REASON",
-            "held 1 0 0 0 rejected, searching",
+            "PHASE CANARIES TRYING WAITING UNANSWERED REASON SEARCHING",
+            "held 1 0 0 0 rejected true",
             "",
             "STATE TYPE NAME VERSION ACCEPTED REJECTED SINCE BY TEXT",
-            "held cds a 2 0 1 bad; worse",
-            "held rds b removed 0 0",
-            "hold cds 2026-03-01T14:02:11Z 127.0.0.1 (alice)",
+            "held cds a 2 0 1 - - bad; worse",
+            "held rds b removed 0 0 - - -",
+            "hold cds - - - - 2026-03-01T14:02:11Z 127.0.0.1 (alice) -",
         ];
         assert_eq!(rows, expected, "{shown}");
-    }
-
-    #[test]
-    fn an_age_has_one_unit() {
-        assert_eq!(
-            [0.0, 119.9, 120.0, 7_200.0, 1e6, -1.0, f64::NAN, f64::INFINITY].map(age)[..6],
-            ["0s", "119s", "2m", "2h", "11d", "0s"]
-        );
     }
 }

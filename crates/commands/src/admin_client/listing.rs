@@ -4,89 +4,78 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
-use super::admin_connection::{AdminClient, Missing};
-use super::answer_tables::{clients, history, nacks, one_client, order, resources, rollout};
-use super::status_command::{status, status_table};
+use super::admin_connection::AdminClient;
+use super::answer_tables::{clients, fields, history, nacks, one_client, resources, rollout, status};
+use crate::output::text;
 
 const PAGE: usize = 1_000;
-
-/// A list of the relay: the key of its entries, which is also its path, and its table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Listing(&'static str, Table);
-
-impl Listing {
-    /// Streams and held polls.
-    pub(crate) const CLIENTS: Self = Self("clients", clients);
-    /// Newest rejection of each client and type.
-    pub(crate) const NACKS: Self = Self("nacks", nacks);
-    /// Names of which the control plane has said something.
-    pub(crate) const RESOURCES: Self = Self("resources", resources);
-}
+/// Paths that answer with pages of entries, each under its own name.
+const LISTS: [&str; 3] = ["clients", "nacks", "resources"];
 
 pub(crate) type Filters = Vec<(&'static str, String)>;
 
+/// A question or an order.
 #[derive(Debug)]
-pub(crate) enum Asked {
-    /// One client, with the names that it asks for.
-    Client(u64),
-    /// Up to so many entries.
-    List(Listing, Filters, Option<usize>),
-    /// Last changes of the resource in the filters, or of all.
-    History(Filters),
-    /// Faults of the relay.
-    Status,
-    /// Changes on trial or held.
-    Rollout,
-    /// Path of an order, with its query.
-    Order(String, Filters),
+pub(crate) struct Asked {
+    method: Method,
+    path: String,
+    filters: Filters,
+    /// Most entries of a list.
+    limit: Option<usize>,
 }
-
-/// Form of a document for people.
-type Table = fn(&Json) -> String;
 
 #[derive(Debug)]
 pub(super) struct Report {
     /// For programs.
     pub(super) document: Json,
-    table: Table,
-}
-
-/// Asks a relay.
-pub(super) async fn ask(relay: &mut AdminClient, asked: &Asked) -> anyhow::Result<Report> {
-    let (document, table): (_, Table) = match asked {
-        Asked::Client(id) => {
-            let gone = || format!("client {id} is not connected; `deltafan clients` lists those that are");
-            let client = relay.get(&format!("/clients/{id}")).await;
-            let told =
-                |error: anyhow::Error| if error.is::<Missing>() { Missing(gone()).into() } else { error };
-            (client.map_err(told)?, one_client)
-        }
-        Asked::List(listing, filters, limit) => (list(relay, listing.0, filters, *limit).await?, listing.1),
-        Asked::History(filters) => (relay.get(&path("/history", filters)).await?, history),
-        Asked::Status => (status(relay).await?, status_table),
-        Asked::Rollout => (relay.get("/rollout").await?, rollout),
-        Asked::Order(order_path, filters) => {
-            (relay.json(Method::POST, &path(order_path, filters)).await?, order)
-        }
-    };
-    Ok(Report { document, table })
+    /// Filters match nothing, which fails like a missing name.
+    pub(super) is_in_vain: bool,
+    /// Form for people.
+    table: fn(&Json) -> String,
 }
 
 impl Asked {
-    /// Whether it names a client by an ID, which is that of one relay.
-    pub(super) fn is_for_one_relay(&self) -> bool {
-        match self {
-            Self::Client(_) => true,
-            Self::Order(path, _) => path.starts_with("/clients/"),
-            _ => false,
-        }
+    pub(crate) fn get(path: impl Into<String>, filters: Filters, limit: Option<usize>) -> Self {
+        Self { method: Method::GET, path: path.into(), filters, limit }
     }
 
-    /// Whether filters match nothing, which fails like a missing name.
-    pub(super) fn is_in_vain(&self, report: &Report) -> bool {
-        let Self::List(listing, filters, limit) = self else { return false };
-        let is_empty = report.document[listing.0].as_array().is_none_or(Vec::is_empty);
-        is_empty && *limit != Some(0) && !filters.is_empty()
+    pub(crate) fn order(path: impl Into<String>, filters: Filters) -> Self {
+        Self { method: Method::POST, ..Self::get(path, filters, None) }
+    }
+
+    /// Name of the entries of a list.
+    fn list(&self) -> Option<&str> {
+        self.path.strip_prefix('/').filter(|name| LISTS.contains(name))
+    }
+
+    /// Asks a relay.
+    pub(super) async fn at(&self, relay: &mut AdminClient) -> anyhow::Result<Report> {
+        let mut document = match self.list() {
+            Some(name) => list(relay, name, &self.filters, self.limit).await?,
+            None => relay.json(self.method.clone(), &path(&self.path, &self.filters)).await?,
+        };
+        let table = match &*self.path {
+            "/clients" => clients,
+            "/nacks" => nacks,
+            "/resources" => resources,
+            "/history" => history,
+            "/rollout" => rollout,
+            "/status" => {
+                document["relay"] = format!("{} at {}", text(&document["relay"]), relay.address).into();
+                document["fingerprints"] = relay.get("/resources?limit=0").await?["fingerprints"].take();
+                status
+            }
+            _ if self.method == Method::POST => fields,
+            _ => one_client,
+        };
+        let entries = self.list().map(|name| document[name].as_array().map_or(0, Vec::len));
+        let is_in_vain = entries == Some(0) && self.limit != Some(0) && !self.filters.is_empty();
+        Ok(Report { document, is_in_vain, table })
+    }
+
+    /// Whether it names a client by an ID, which is that of one relay.
+    pub(super) fn is_for_one_relay(&self) -> bool {
+        self.path.starts_with("/clients/")
     }
 }
 

@@ -6,12 +6,9 @@
 mod admin_connection;
 mod answer_tables;
 mod listing;
-mod prometheus_text;
 mod relays;
-mod status_checks;
-mod status_command;
 
 pub(crate) use admin_connection::AdminAddress;
 pub(crate) use answer_tables::snapshot;
-pub(crate) use listing::{Asked, Filters, Listing};
+pub(crate) use listing::{Asked, Filters};
 pub(crate) use relays::Answers;

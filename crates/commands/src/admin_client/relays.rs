@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use deltafan_transport::dial::resolve;
 use deltafan_transport::terminal::printable;
 use futures_util::future::join_all;
@@ -14,29 +14,18 @@ use serde_json::{Value as Json, json};
 use tokio::time::timeout;
 
 use super::admin_connection::{AdminAddress, AdminClient, Missing};
-use super::listing::{Asked, Report, ask};
+use super::listing::{Asked, Report};
 use crate::output::{Format, Table, or_dash, text};
 
 /// Characters of a fingerprint in a table.
 const FINGERPRINT: usize = 12;
 
-type Connected = (AdminAddress, anyhow::Result<AdminClient>);
-
-/// Result at one relay; the worst is the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    /// Nothing matches there. This counts only if it is so at all relays.
-    Nothing,
-    Well,
-    Fault,
-    Failed,
-}
+/// Address of a relay, with its answer or the reason why there is none.
+type Of<T> = (String, anyhow::Result<T>);
+type Connected = Of<AdminClient>;
 
 #[derive(Debug)]
-pub(crate) struct Answers {
-    answers: Vec<(AdminAddress, anyhow::Result<Report>)>,
-    worst: Outcome,
-}
+pub(crate) struct Answers(Vec<Of<Report>>);
 
 impl Answers {
     /// Asks all relays that these addresses lead to. `patience` is the time limit of each answer.
@@ -58,24 +47,22 @@ impl Answers {
         };
         let relays: Vec<Connected> = connected.into_iter().flatten().filter(is_new).collect();
         if asked.is_for_one_relay() && relays.len() > 1 {
-            let relays: Vec<String> = relays.iter().map(|(relay, _)| relay.to_string()).collect();
+            let relays: Vec<String> = relays.into_iter().map(|(relay, _)| relay).collect();
             bail!("the ID of a client is that of one relay; choose one with --admin: {}", relays.join(", "));
         }
         let answers = relays.into_iter().map(async |(relay, connected)| {
             let answer = match connected {
-                Ok(mut client) => ask(&mut client, asked).await,
+                Ok(mut client) => asked.at(&mut client).await,
                 Err(error) => Err(error),
             };
             (relay, answer)
         });
-        let answers = join_all(answers).await;
-        let worst = answers.iter().map(|(_, answer)| outcome(asked, answer)).max().unwrap_or(Outcome::Failed);
-        Ok(Self { answers, worst })
+        Ok(Self(join_all(answers).await))
     }
 
     /// Prints the answers: that of one relay as it is, those of several with the relay of each.
     pub(crate) fn show(&self, format: Format) -> anyhow::Result<String> {
-        match &*self.answers {
+        match &*self.0 {
             [(_, Ok(report))] => format.write(|| Ok(&report.document), || report.table()),
             [_] => Ok(String::new()),
             _ => format.write(|| Ok(self.document()), || self.table()),
@@ -88,50 +75,48 @@ impl Answers {
     ///
     /// Relay that could not be asked, or nothing that matches at any relay.
     pub(crate) fn verdict(mut self) -> anyhow::Result<bool> {
-        let count = self.answers.len();
-        let failed = |(_, answer): &&(_, anyhow::Result<Report>)| {
-            answer.as_ref().is_err_and(|error| !error.is::<Missing>())
-        };
-        let failed = self.answers.iter().filter(failed).count();
-        match self.worst {
-            Outcome::Well => Ok(true),
-            Outcome::Fault => Ok(false),
-            Outcome::Failed if count > 1 => {
-                Err(anyhow!("relays that could not be asked: {failed} of {count}"))
-            }
-            Outcome::Nothing | Outcome::Failed => match self.answers.pop() {
-                Some((_, Err(error))) => Err(error),
-                _ => Err(anyhow!("nothing matches")),
-            },
+        let failed = |(_, answer): &&Of<Report>| answer.as_ref().is_err_and(|error| !error.is::<Missing>());
+        let (failed, count) = (self.0.iter().filter(failed).count(), self.0.len());
+        if failed > 0 && count > 1 {
+            bail!("relays that could not be asked: {failed} of {count}");
+        }
+        let mut found = self.0.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+        // Nothing matches only if that is so at all relays.
+        if found.clone().any(|report| !report.is_in_vain) {
+            return Ok(found.all(|report| report.document["well"] != false));
+        }
+        match self.0.pop() {
+            Some((_, Err(error))) => Err(error),
+            _ => bail!("nothing matches"),
         }
     }
 
     fn document(&self) -> Json {
-        let one = |(relay, answer): &(AdminAddress, anyhow::Result<Report>)| match answer {
-            Ok(report) => json!({"relay": relay.to_string(), "answer": report.document}),
-            Err(error) => json!({"relay": relay.to_string(), "error": format!("{error:#}")}),
+        let one = |(relay, answer): &Of<Report>| match answer {
+            Ok(report) => json!({"relay": relay, "answer": report.document}),
+            Err(error) => json!({"relay": relay, "error": format!("{error:#}")}),
         };
-        self.answers.iter().map(one).collect()
+        self.0.iter().map(one).collect()
     }
 
     fn table(&self) -> String {
-        let section = |(relay, answer): &(AdminAddress, anyhow::Result<Report>)| {
+        let section = |(relay, answer): &Of<Report>| {
             let shown = match answer {
                 Ok(report) => report.table(),
                 Err(error) => printable(&format!("{error:#}")) + "\n",
             };
             format!("==> {relay} <==\n{shown}")
         };
-        let sections = self.answers.iter().map(section).chain(self.differences());
+        let sections = self.0.iter().map(section).chain(self.differences());
         sections.collect::<Vec<_>>().join("\n")
     }
 
     /// Types of which relays serve different resources; `None` if fewer than two relays have fingerprints.
     fn differences(&self) -> Option<String> {
-        let told = self.answers.iter().filter_map(|(relay, answer)| {
+        let told = self.0.iter().filter_map(|(relay, answer)| {
             let rows = answer.as_ref().ok()?.document["fingerprints"].as_array()?;
             let rows = rows.iter().map(|row| ((text(&row["group"]), text(&row["type"])), row));
-            Some((relay.to_string(), rows.collect::<BTreeMap<_, _>>()))
+            Some((relay, rows.collect::<BTreeMap<_, _>>()))
         });
         let told: Vec<_> = told.collect();
         if told.len() < 2 {
@@ -164,30 +149,20 @@ impl Answers {
     }
 }
 
-fn outcome(asked: &Asked, answer: &anyhow::Result<Report>) -> Outcome {
-    match answer {
-        Err(error) if error.is::<Missing>() => Outcome::Nothing,
-        Err(_) => Outcome::Failed,
-        Ok(report) if asked.is_in_vain(report) => Outcome::Nothing,
-        Ok(report) if report.document["well"] == false => Outcome::Fault,
-        Ok(_) => Outcome::Well,
-    }
-}
-
 /// Connects to each relay that an address leads to.
 async fn connect(named: &AdminAddress, patience: Duration) -> Vec<Connected> {
-    let found = match named.uri() {
-        Ok(uri) => timeout(patience, resolve(&uri)).await.ok().and_then(Result::ok).unwrap_or_default(),
-        Err(_) => Vec::new(),
+    let found = timeout(patience, resolve(&named.0)).await;
+    let found = found.ok().and_then(Result::ok).filter(|found| found.len() > 1).unwrap_or_default();
+    let reach = async |at: SocketAddr| {
+        let relay: AdminAddress = format!("http://{at}").parse().map_err(anyhow::Error::msg)?;
+        AdminClient::connect(relay, patience).await
     };
-    if found.len() > 1 {
-        let reach = async |at: SocketAddr| (at, AdminClient::connect(at.into(), patience).await);
-        let relays = of_one_version(join_all(found.into_iter().map(reach)).await);
-        if relays.len() > 1 {
-            return relays.into_iter().map(|(at, client)| (at.into(), client)).collect();
-        }
+    let reached = join_all(found.into_iter().map(async |at| (at, reach(at).await))).await;
+    let relays = of_one_version(reached);
+    if relays.len() > 1 {
+        return relays.into_iter().map(|(at, client)| (format!("http://{at}"), client)).collect();
     }
-    vec![(named.clone(), AdminClient::connect(named.clone(), patience).await)]
+    vec![(named.to_string(), AdminClient::connect(named.clone(), patience).await)]
 }
 
 /// Keeps the addresses of one IP version, as a relay may have one of each: the version of the first address that
@@ -201,6 +176,8 @@ fn of_one_version<C>(mut all: Vec<(SocketAddr, anyhow::Result<C>)>) -> Vec<(Sock
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
 
     #[test]

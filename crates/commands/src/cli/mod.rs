@@ -8,7 +8,7 @@ mod xds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::admin_client::{AdminAddress, Asked, Filters, Listing};
+use crate::admin_client::{AdminAddress, Asked, Filters};
 use crate::output::Format;
 use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -271,7 +271,8 @@ pub struct ClientsArgs {
 impl ClientsArgs {
     pub(crate) fn asked(&self) -> Asked {
         let own = [("node", &self.node), ("state", &self.state), ("asks_for", &self.asks_for)];
-        self.id.map_or_else(|| self.page.list(Listing::CLIENTS, own), Asked::Client)
+        let one = |id| Asked::get(format!("/clients/{id}"), Vec::new(), None);
+        self.id.map_or_else(|| self.page.list("/clients", own), one)
     }
 }
 
@@ -289,7 +290,7 @@ pub struct NacksArgs {
 
 impl NacksArgs {
     pub(crate) fn asked(&self) -> Asked {
-        self.page.list(Listing::NACKS, [("node", &self.node)])
+        self.page.list("/nacks", [("node", &self.node)])
     }
 }
 
@@ -307,7 +308,7 @@ pub struct ResourcesArgs {
 
 impl ResourcesArgs {
     pub(crate) fn asked(&self) -> Asked {
-        self.page.list(Listing::RESOURCES, [("name", &self.name)])
+        self.page.list("/resources", [("name", &self.name)])
     }
 }
 
@@ -347,7 +348,7 @@ pub struct HistoryArgs {
 
 impl HistoryArgs {
     pub(crate) fn asked(&self) -> Asked {
-        Asked::History(filters([
+        let filters = filters([
             ("type", url(self.type_url.as_ref())),
             ("limit", self.limit.map(|limit| limit.to_string())),
             ("name", self.name.clone()),
@@ -357,16 +358,17 @@ impl HistoryArgs {
             ("to", self.to.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),
-        ]))
+        ]);
+        Asked::get("/history", filters, None)
     }
 }
 
 impl PageArgs {
     /// A list with the filters that were given.
-    fn list<const N: usize>(&self, listing: Listing, own: [(&'static str, &Option<String>); N]) -> Asked {
+    fn list<const N: usize>(&self, path: &str, own: [(&'static str, &Option<String>); N]) -> Asked {
         let own = own.map(|(key, value)| (key, value.clone())).into_iter();
         let all = own.chain([("type", url(self.type_url.as_ref()))]);
-        Asked::List(listing, filters(all), self.limit)
+        Asked::get(path, filters(all), self.limit)
     }
 }
 

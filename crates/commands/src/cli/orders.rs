@@ -29,7 +29,7 @@ pub struct Order {
 impl OrderArgs {
     fn order(self, words: String, path: impl Into<String>, filters: Filters) -> Order {
         let Self { yes, admin } = self;
-        Order { asked: Asked::Order(path.into(), filters), words, is_confirmed: yes, admin }
+        Order { asked: Asked::order(path, filters), words, is_confirmed: yes, admin }
     }
 }
 
