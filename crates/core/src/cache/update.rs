@@ -42,9 +42,6 @@ pub struct OwedItems {
     /// Names denied when it requested them, and since when; full states leave them out meanwhile. Nothing to
     /// send.
     pub refused: BTreeMap<Name, Generation>,
-    /// Resources that it holds from other parameters, while their names are unknown with the current ones.
-    /// Unchanged content is no news (R-Delta-12).
-    pub held: BTreeMap<Name, Arc<Resource>>,
     /// Variants that it may hold from other parameters, until their names are sent (R-DP-08).
     pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
 }
@@ -63,11 +60,7 @@ impl OwedItems {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-            && self.gone.is_empty()
-            && self.errors.is_empty()
-            && self.held.is_empty()
-            && self.past.is_empty()
+        self.names.is_empty() && self.gone.is_empty() && self.errors.is_empty() && self.past.is_empty()
     }
 }
 

@@ -489,10 +489,6 @@ impl StreamType {
             let is_sent = |name: &Name| class == Class::Both || sent.contains(name);
             own.owed.past.retain(|name, _| !(update.owed.past.contains_key(name) && is_sent(name)));
             own.owed.names.extend(update.absent_later.iter().cloned());
-            for name in update.owed.held.keys().filter(|name| is_sent(name)) {
-                own.owed.held.remove(name);
-                own.owed.past.remove(name);
-            }
         }
         self.trim();
     }
@@ -507,9 +503,6 @@ impl StreamType {
     pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
         let (snapshot, profile) = (self.membership.of().snapshot(), self.membership.profile());
         for name in endpoints {
-            if let Some(own) = &mut self.own {
-                own.owed.held.remove(name);
-            }
             if snapshot.was_sent(name.as_str(), self.subscription(), profile, &self.position) {
                 self.own_mut().owed.names.insert(name.clone());
             }

@@ -13,7 +13,7 @@ use super::super::position::Part;
 use super::super::subscription::VisibleEntry;
 use super::super::update::Update;
 use super::{Diff, ErrorEntries, ErrorTiming, News, Order};
-use crate::resource::{Form, Name, Resource};
+use crate::resource::{Form, Name};
 
 type Added<'s> = SmallVec<[News<'s>; 4]>;
 
@@ -59,11 +59,10 @@ impl Diff<'_> {
             let bytes = bytes + self.add_removals(update, removed, bytes);
             self.add_owed_removals(update, &mut sent, bytes);
         }
-        self.release_held(update);
         self.add_errors(update, failing);
     }
 
-    /// Collects changed entries until there is more than fits. Content that the client holds is no news.
+    /// Collects changed entries until there is more than fits.
     fn collect(&self, update: &mut Update, order: Order) -> Collected<'_> {
         let floor = self.position.floor();
         let (mut all, mut lost) = (Collected::default(), BTreeMap::new());
@@ -72,13 +71,6 @@ impl Diff<'_> {
         self.for_each_candidate(order, |entry, visible| {
             let is_passed = self.position.has_passed(entry.name().as_str());
             let news = self.news(entry, &visible).filter(|_| !is_passed);
-            let (held, news) = news.map_or((None, None), |news| match visible.state {
-                VisibleState::Present(resource) if self.is_held(entry, resource) => (Some(news), None),
-                _ => (None, Some(news)),
-            });
-            if let Some(held) = held {
-                update.to = update.to.max(held.changed);
-            }
             if news.is_some() {
                 if is_full {
                     // A new client gets nonexistent names with the first part.
@@ -146,12 +138,6 @@ impl Diff<'_> {
         all
     }
 
-    /// Whether the client holds this content, and is owed no copy.
-    fn is_held(&self, entry: &Entry, resource: &Resource) -> bool {
-        let held = self.owed.held.get(entry.name()).filter(|_| !self.owed.names.contains(entry.name()));
-        held.is_some_and(|held| held.same_content(resource)) && !self.is_sent_anyway(entry)
-    }
-
     /// Whether a client at this position may hold what is absent now.
     fn is_removal(&self, visible: &VisibleEntry<'_>) -> bool {
         visible.changed > self.position.removed
@@ -216,30 +202,6 @@ impl Diff<'_> {
         };
         let (changed, place) = self.stamps(entry, visible);
         self.is_news(entry, visible).then_some(News { name: entry.name(), changed, place, resource })
-    }
-
-    /// Releases variants held with other parameters: those sent now, and after a complete answer all with known
-    /// names. Changes behind a run through names come again.
-    fn release_held(&self, update: &mut Update) {
-        let is_over = |name: &Name| {
-            let entry = self.snapshot.get(name.as_str());
-            let changed = entry.and_then(|entry| self.visible_entry(entry)).map(|visible| visible.changed);
-            !matches!(self.snapshot.by_name(name.as_str()), VisibleState::Unknown)
-                && self.position.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
-        };
-        let sent =
-            update.resources.iter().filter_map(|resource| self.owed.held.get_key_value(resource.name()));
-        let is_cut = update.is_partial() || update.removed_to.is_some();
-        let known = self.owed.held.iter().filter(|(name, _)| !is_cut && is_over(name));
-        let over: Vec<_> = sent.chain(known).map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
-        update.owed.held.extend(over);
-    }
-
-    /// Whether even a holder is sent it: behind a cluster (R-ADS-05), or for its TTL (R-TTL-09).
-    fn is_sent_anyway(&self, entry: &Entry) -> bool {
-        let lease = self.subscription.history(entry).and_then(|history| history.current.lease);
-        (self.profile.aggregated && entry.resent_at() != Generation::ZERO)
-            || (self.is_timed && lease.is_some())
     }
 
     /// Adds first-time names that do not exist. Those that do not fit are owed.

@@ -223,9 +223,6 @@ impl Session {
         let own = state.own_mut();
         let weight: usize = owed.iter().chain(&ended).map(|name| name.as_str().len()).sum();
         own.weight = own.weight.saturating_add(weight);
-        for name in owed.iter().chain(&ended) {
-            own.owed.held.remove(name);
-        }
         let names = &mut own.owed.names;
         for name in owed {
             names.extend(snapshot.answers_of(&name).cloned());
@@ -328,7 +325,6 @@ impl Session {
             }
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
-            owed.held.retain(|name, _| subscription.contains(name.as_str()) && !added.contains(name));
             owed.names
                 .retain(|name| subscription.contains(name.as_str()) || subscription.covers(name.as_str()));
             for name in added {

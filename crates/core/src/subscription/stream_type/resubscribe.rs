@@ -123,18 +123,18 @@ impl StreamType {
         let mut sent = self.position.clone();
         sent.removed = removed;
         let unanswered = snapshot.held_by(subscription, &sent).map(|(name, _)| name.as_str());
-        let mut versions = match self.take_resumed() {
-            Some(ResumedVersions::Versions(versions)) => versions,
-            Some(ResumedVersions::Digest(_)) | None => Versions::default(),
-        };
+        self.own_mut().wildcard_left = None;
         // The held version is unknown.
-        versions.extend(unanswered.map(|name| (name, "")));
-        if versions.is_over() {
-            return Err(FellBehindError);
-        }
-        let own = self.own_mut();
-        (own.resumed, own.wildcard_left) = (Some(ResumedVersions::Versions(versions)), None);
-        Ok(())
+        self.bring(unanswered.map(|name| (name, "")))
+    }
+
+    /// Counts these versions as brought, with those that the client did bring.
+    fn bring<'v>(&mut self, held: impl Iterator<Item = (&'v str, &'v str)>) -> Result<(), FellBehindError> {
+        let resumed =
+            self.own_mut().resumed.get_or_insert_with(|| ResumedVersions::Versions(Versions::default()));
+        let ResumedVersions::Versions(versions) = resumed else { return Ok(()) };
+        versions.extend(held);
+        if versions.is_over() { Err(FellBehindError) } else { Ok(()) }
     }
 
     /// Moves to the store of other parameters (R-DP-12). Resources are sent again only as another
@@ -172,7 +172,10 @@ impl StreamType {
             self.position = Position::default();
             self.must_answer = true;
         } else {
-            self.owe_others(&moved);
+            // A name that is unknown with the new parameters is sent once it is known.
+            let lacked = moved.names.names().iter().filter(|name| !moved.is_held(name.as_str())).cloned();
+            self.own_mut().owed.names.extend(lacked);
+            self.trim();
             self.position = Position::up_to(moved.new.generation());
         }
         self.must_answer |= subscription.wildcard;
@@ -190,40 +193,13 @@ impl StreamType {
 
     /// Counts sent resources as brought. Other variants have no version to compare (R-DP-14).
     fn resume_held(&mut self, moved: &Move<'_>) -> Result<(), FellBehindError> {
-        let mut held = match self.take_resumed() {
-            Some(ResumedVersions::Versions(resumed)) => resumed,
-            Some(ResumedVersions::Digest(_)) | None => Versions::default(),
-        };
-        held.forget_versions();
-        held.extend(moved.old.held_by(&moved.old_names, &moved.sent).map(|(name, held)| {
+        if let Some(ResumedVersions::Versions(versions)) = &mut self.own_mut().resumed {
+            versions.forget_versions();
+        }
+        self.bring(moved.old.held_by(&moved.old_names, &moved.sent).map(|(name, held)| {
             let held = held.filter(|held| moved.is_held(held.name().as_str()));
             (name.as_str(), held.map(Resource::version).unwrap_or_default())
-        }));
-        if held.is_over() {
-            return Err(FellBehindError);
-        }
-        self.own_mut().resumed = Some(ResumedVersions::Versions(held));
-        Ok(())
-    }
-
-    /// Owes every name whose current resource the client lacks. The held resource of an unknown
-    /// name is remembered: unchanged content is no news.
-    fn owe_others(&mut self, moved: &Move<'_>) {
-        let owed = &mut self.own_mut().owed;
-        let mut held = std::mem::take(&mut owed.held);
-        for name in moved.names.names().iter().filter(|name| !moved.is_held(name.as_str())) {
-            let seen = moved.old.by_name(name.as_str()).present();
-            let seen = seen.filter(|_| moved.was_sent(name.as_str())).cloned();
-            let held = held.remove(name).or(seen).filter(|_| {
-                moved.is_spelled_alike(name.as_str())
-                    && matches!(moved.new.by_name(name.as_str()), VisibleState::Unknown)
-            });
-            match held.filter(|_| !owed.names.contains(name)) {
-                Some(held) => drop(owed.held.insert(name.clone(), held)),
-                None => drop(owed.names.insert(name.clone())),
-            }
-        }
-        self.trim();
+        }))
     }
 
     /// Notes names for which the next full state waits: shown before, unknown to the new store.
