@@ -314,13 +314,6 @@ impl Membership {
         *self = of.join_as(self.cohort.role, subscription, self.cohort.profile, &self.wake_handle);
     }
 
-    pub fn change_profile(&mut self, profile: StreamProfile) {
-        if profile != self.cohort.profile {
-            let subscription = self.cohort.subscription.clone();
-            *self = self.of.join_as(self.cohort.role, subscription, profile, &self.wake_handle);
-        }
-    }
-
     pub fn profile(&self) -> StreamProfile {
         self.cohort.profile
     }

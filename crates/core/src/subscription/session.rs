@@ -300,26 +300,14 @@ impl Session {
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.permissions.hides_of(&subscription);
-        Ok(of.join_as(self.role, subscription, self.profile_of(type_url), &self.wake_handle))
+        Ok(of.join_as(self.role, subscription, self.profile, &self.wake_handle))
     }
 
-    /// A client of all clusters gets endpoints again behind changed clusters. For others the
-    /// session tracks the owed endpoints (R-ADS-05, V1).
-    fn profile_of(&self, type_url: &TypeUrl) -> StreamProfile {
-        let asks_for_all = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
-        let is_repeated = type_url.kind() != Kind::Endpoint || self.types.iter().any(asks_for_all);
-        StreamProfile { aggregated: self.profile.aggregated && is_repeated, ..self.profile }
-    }
-
-    /// Adapts endpoints to a changed subscription to clusters.
-    pub(super) fn update_endpoint_profile(&mut self, clusters: &TypeUrl) {
-        if clusters.kind() != Kind::Cluster {
-            return;
+    /// Another subscription to clusters: which of them the client accepted does not count.
+    pub(super) fn forget_accepted(&mut self, at: usize) {
+        if self.types[at].kind == Kind::Cluster {
+            self.accepted_clusters = None;
         }
-        self.accepted_clusters = None;
-        let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
-        let profile = self.profile_of(self.types[at].type_url());
-        self.types[at].turn(profile);
     }
 
     pub(super) fn store(

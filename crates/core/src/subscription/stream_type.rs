@@ -15,7 +15,7 @@ use super::session_config::{SessionConfig, Upstream};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
     CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position,
-    Protocol, Role, Rollout, StreamProfile, Subscription, Update, VisibleState,
+    Protocol, Role, Rollout, Subscription, Update, VisibleState,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name, TypeUrl};
@@ -508,23 +508,6 @@ impl StreamType {
             }
         }
         self.trim();
-    }
-
-    /// Endpoints that would have been repeated are owed (R-ADS-05).
-    pub(super) fn turn(&mut self, profile: StreamProfile) {
-        let old = self.membership.profile();
-        if old.aggregated && !profile.aggregated && !self.position.is_start() {
-            let snapshot = self.membership.of().snapshot();
-            let is_told = |name: &Name, profile| {
-                snapshot.was_sent(name.as_str(), self.subscription(), profile, &self.position)
-            };
-            let names = snapshot.resent_after(self.position.added);
-            let due = names.filter(|name| !is_told(name, old) && is_told(name, profile));
-            let due: Vec<Name> = due.cloned().collect();
-            self.own_mut().owed.names.extend(due);
-            self.trim();
-        }
-        self.membership.change_profile(profile);
     }
 }
 

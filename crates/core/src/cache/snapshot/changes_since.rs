@@ -69,12 +69,6 @@ impl Snapshot {
         self.get(name).is_some_and(|entry| !entry.is_member() && entry.wild_changed <= since)
     }
 
-    /// Names to send aggregated clients again since then (R-ADS-05).
-    pub fn resent_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
-        let later = self.log.after(since);
-        later.filter(move |entry| entry.resent_at() > since).map(|entry| entry.name())
-    }
-
     /// Visible names that last changed after `from`, up to `to`; for wildcards and collections only the first
     /// are visited.
     pub fn changed_between<'a>(

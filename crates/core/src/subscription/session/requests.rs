@@ -160,7 +160,6 @@ impl Session {
             state.own_mut().resumed = Some(ResumedVersions::Versions(versions));
         }
         self.insert(state);
-        self.update_endpoint_profile(type_url);
         Ok(())
     }
 
@@ -203,13 +202,12 @@ impl Session {
         };
         drop(old);
         self.count_hidden(star && wildcard, owed.iter());
-        let profile = self.profile;
         let state = &mut self.types[at];
         if !ended.is_empty() || state.subscription().wildcard != wildcard {
             state.reevaluate();
         }
-        state.resubscribe(of, subscription, profile, now)?;
-        self.update_endpoint_profile(type_url);
+        state.resubscribe(of, subscription, now)?;
+        self.forget_accepted(at);
         self.owe_answers(at, changed)
     }
 
@@ -289,7 +287,6 @@ impl Session {
                 state.own_mut().resumed = Some(ResumedVersions::Digest(request.version_info));
             }
             self.insert(state);
-            self.update_endpoint_profile(&type_url);
             return Ok(RequestKind::Subscribed { type_url });
         };
 
@@ -308,15 +305,14 @@ impl Session {
                 && leaves_some(state.subscription(), &subscription, &state.membership.of().snapshot());
             let of = self.store(&type_url, &subscription)?;
             self.count_hidden(wildcard, added.iter());
-            let profile = self.profile;
             let state = &mut self.types[at];
             state.reevaluate();
-            state.resubscribe(of, subscription, profile, now)?;
+            state.resubscribe(of, subscription, now)?;
             if is_left_with_some {
                 // It may be a member that has not come yet.
                 (state.must_answer, state.may_hold) = (true, true);
             }
-            self.update_endpoint_profile(&type_url);
+            self.forget_accepted(at);
             let state = &mut self.types[at];
             let subscription = state.subscription().clone();
             if !subscription.wildcard {

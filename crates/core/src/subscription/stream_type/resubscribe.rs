@@ -18,7 +18,7 @@ use crate::resource::{Constraints, Kind, Name, Resource};
 struct Move<'n> {
     old: Arc<Snapshot>,
     old_names: Subscription,
-    old_profile: StreamProfile,
+    profile: StreamProfile,
     sent: Position,
     new: Arc<Snapshot>,
     names: &'n Subscription,
@@ -26,7 +26,7 @@ struct Move<'n> {
 
 impl Move<'_> {
     fn was_sent(&self, name: &str) -> bool {
-        self.old.was_sent(name, &self.old_names, self.old_profile, &self.sent)
+        self.old.was_sent(name, &self.old_names, self.profile, &self.sent)
     }
 
     /// Whether a name has a locator before and after, or neither.
@@ -69,12 +69,11 @@ impl StreamType {
         &mut self,
         of: Arc<TypeCache>,
         subscription: Subscription,
-        profile: StreamProfile,
         now: Instant,
     ) -> Result<(), FellBehindError> {
         self.asked = now;
         if !Arc::ptr_eq(&of, self.membership.of()) {
-            return self.change_store_of(of, subscription, profile);
+            return self.change_store_of(of, subscription);
         }
         if subscription == *self.subscription() {
             return Ok(());
@@ -88,7 +87,7 @@ impl StreamType {
             self.trim();
         }
         if subscription.wildcard && !self.subscription().wildcard {
-            if profile.protocol == Protocol::Delta && self.is_unanswered() {
+            if self.membership.profile().protocol == Protocol::Delta && self.is_unanswered() {
                 self.resume_unanswered(&subscription)?;
             }
             self.position = Position::default();
@@ -143,13 +142,13 @@ impl StreamType {
         &mut self,
         of: Arc<TypeCache>,
         subscription: Subscription,
-        profile: StreamProfile,
     ) -> Result<(), FellBehindError> {
         self.reevaluate();
+        let profile = self.membership.profile();
         let moved = Move {
             old: self.membership.of().snapshot(),
             old_names: self.subscription().clone(),
-            old_profile: self.membership.profile(),
+            profile,
             sent: self.position.clone(),
             new: of.snapshot(),
             names: &subscription,
