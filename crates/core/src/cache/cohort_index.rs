@@ -28,8 +28,7 @@ pub(super) struct CohortIndex {
     cohorts: Slab<Arc<Cohort>>,
     /// By [`Subscription::key`].
     by_key: HashMap<u64, SmallVec<[u32; 2]>>,
-    clients: NameIndex,
-    observers: NameIndex,
+    names: NameIndex,
     timed: usize,
     /// Names that may have become wanted or unwanted, or are to be filled in for observers.
     dirty: NameQueue,
@@ -70,11 +69,9 @@ impl CohortIndex {
         Arc::clone(&self.cohorts[at])
     }
 
-    const fn index(&mut self, role: Role) -> &mut NameIndex {
-        match role {
-            Role::Client => &mut self.clients,
-            Role::Observer => &mut self.observers,
-        }
+    /// Whether a cohort creates demand upstream.
+    fn is_client(&self, slot: u32) -> bool {
+        self.cohorts[slot as usize].role == Role::Client
     }
 
     fn find(
@@ -128,8 +125,7 @@ impl CohortIndex {
             }
             cohort.begin(now());
             this.timed += usize::from(profile.ttl != TtlSupport::Unsupported);
-            let changes = this.index(role).add(&cohort.subscription, slot);
-            this.mark_wildcard_dirty(changes, role);
+            this.replace_wildcard(None, Some(&cohort.subscription), slot);
             this.by_key.entry(key).or_default().push(slot);
             return at;
         }
@@ -155,16 +151,14 @@ impl CohortIndex {
         if added.len() + removed.len() > NAMES_ALTERED_IN_PLACE {
             return Err(subscription);
         }
-        let known = added
-            .iter()
-            .filter_map(|at| Some((*at, self.clients.shared(&subscription.names()[*at])?.clone())));
+        let known =
+            added.iter().filter_map(|at| Some((*at, self.names.shared(&subscription.names()[*at])?.clone())));
         let shared: Vec<(usize, Name)> = known.chain(kept).collect();
         subscription.share(shared);
         let lane = Lane::new(peer, is_bulk(added.len() + removed.len()));
         added.iter().for_each(|at| self.list(&subscription.names()[*at], slot, role, &lane));
         removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, &lane));
-        let changes = self.index(role).replace(&old.subscription, &subscription, slot);
-        self.mark_wildcard_dirty(changes, role);
+        self.replace_wildcard(Some(&old.subscription), Some(&subscription), slot);
         self.forget(old.subscription.key(old.profile), slot);
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
@@ -179,32 +173,35 @@ impl CohortIndex {
     }
 
     fn list(&mut self, name: &Name, slot: u32, role: Role, lane: &Lane) {
-        let is_first = self.index(role).list(name, slot);
-        match role {
-            Role::Client if is_first => self.dirty.push(lane, name),
+        let cohorts = &self.cohorts;
+        let mut others = self.names.list(name, slot);
+        let is_new = match role {
+            Role::Client => !others.any(|other| cohorts[other as usize].role == Role::Client),
+            Role::Observer => self.is_filled && others.next().is_none(),
+        };
+        if is_new {
+            self.dirty.push(lane, name);
+        } else if role == Role::Client {
             // The name may wait behind the other names of the peer that asked first.
-            Role::Client => self.dirty.join(lane, name),
-            Role::Observer if is_first && self.is_filled && !self.wants(name.as_str()) => {
-                self.dirty.push(lane, name);
-            }
-            Role::Observer => {}
+            self.dirty.join(lane, name);
         }
     }
 
     fn unlist(&mut self, name: &Name, slot: u32, role: Role, lane: &Lane) {
-        if self.index(role).unlist(name, slot) && role == Role::Client {
+        let cohorts = &self.cohorts;
+        let mut others = self.names.unlist(name, slot);
+        if role == Role::Client && !others.any(|other| cohorts[other as usize].role == Role::Client) {
             self.dirty.push(lane, name);
         }
     }
 
-    fn mark_wildcard_dirty(&mut self, changes: bool, role: Role) {
-        match role {
-            Role::Client => self.wildcard_dirty |= changes,
-            // The end of observation has no effect upstream.
-            Role::Observer => {
-                self.wildcard_dirty |= changes && self.is_filled && self.observers.asks_wildcard();
-            }
-        }
+    /// Replaces a cohort's wildcard and collections. The end of observation has no effect upstream.
+    fn replace_wildcard(&mut self, old: Option<&Subscription>, new: Option<&Subscription>, slot: u32) {
+        let before = (self.wants_wildcard(), self.asks_wildcard());
+        old.inspect(|old| self.names.remove(old, slot));
+        new.inspect(|new| self.names.add(new, slot));
+        let is_filled_first = self.is_filled && !before.1 && self.asks_wildcard();
+        self.wildcard_dirty |= before.0 != self.wants_wildcard() || is_filled_first;
     }
 
     fn forget(&mut self, key: u64, slot: u32) {
@@ -220,7 +217,7 @@ impl CohortIndex {
     fn share_names(this: &mut MutexGuard<'_, Self>, subscription: &Subscription) -> Subscription {
         let mut names = Vec::with_capacity(subscription.names().len());
         in_parts(this, subscription.names(), |this, name| {
-            names.push(this.clients.shared(name).unwrap_or(name).clone());
+            names.push(this.names.shared(name).unwrap_or(name).clone());
         });
         subscription.with_allocations(names)
     }
@@ -230,8 +227,7 @@ impl CohortIndex {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
         this.forget(cohort.subscription.key(cohort.profile), slot);
         this.timed -= usize::from(cohort.profile.ttl != TtlSupport::Unsupported);
-        let changes = this.index(cohort.role).remove(&cohort.subscription, slot);
-        this.mark_wildcard_dirty(changes, cohort.role);
+        this.replace_wildcard(Some(&cohort.subscription), None, slot);
         let names = cohort.subscription.names();
         let lane = Lane::new(peer, is_bulk(names.len()));
         in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, &lane));
@@ -244,20 +240,23 @@ impl CohortIndex {
     }
 
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.clients.asks(name)
+        self.names.of_very_name(name).any(|slot| self.is_client(slot))
     }
 
     /// Whether any client or observer asks for this name.
     pub(super) fn asks(&self, name: &str) -> bool {
-        self.clients.asks(name) || self.observers.asks(name)
+        self.names.of_very_name(name).next().is_some()
     }
 
     /// Queues the names that are still wanted; returns whether there are any.
     pub(super) fn ask_again(&mut self, names: &[Name], peer: Option<&Tenant>) -> bool {
         let lane = Lane::new(peer, is_bulk(names.len()));
-        let wanted = names.iter().filter(|name| self.clients.asks(name.as_str()));
         let before = self.dirty.len();
-        wanted.for_each(|name| self.dirty.push(&lane, name));
+        for name in names {
+            if self.wants(name.as_str()) {
+                self.dirty.push(&lane, name);
+            }
+        }
         self.dirty.len() > before
     }
 
@@ -271,12 +270,12 @@ impl CohortIndex {
     }
 
     pub(super) fn wants_wildcard(&self) -> bool {
-        self.clients.asks_wildcard()
+        self.names.of_wildcard().any(|slot| self.is_client(slot))
     }
 
     /// Whether any client or observer asks for the wildcard.
     pub(super) fn asks_wildcard(&self) -> bool {
-        self.clients.asks_wildcard() || self.observers.asks_wildcard()
+        self.names.of_wildcard().next().is_some()
     }
 
     /// Number of clients that ask for a name, or for the wildcard if it is a member.
@@ -284,21 +283,21 @@ impl CohortIndex {
         self.slots_of(name, true, is_member).map(|slot| self.cohorts[slot as usize].len()).sum()
     }
 
-    /// Cohorts that ask for a name by itself or by its collection, and those that only ask for the wildcard.
+    /// Cohorts of clients that ask for a name by itself or by its collection, and those that only ask for the wildcard.
     pub(super) fn slots_of<'a>(
         &'a self,
         name: &'a Name,
         by_name: bool,
         as_member: bool,
     ) -> impl Iterator<Item = u32> + 'a {
-        let named = by_name.then(|| self.clients.of_name(name)).into_iter().flatten();
-        let wildcards = as_member.then(|| self.clients.of_wildcard()).into_iter().flatten();
+        let named = by_name.then(|| self.names.of_name(name)).into_iter().flatten();
+        let wildcards = as_member.then(|| self.names.of_wildcard()).into_iter().flatten();
         // A cohort may ask for both.
         let only_wildcard = wildcards.filter(|slot| {
             let subscription = self.cohorts[*slot as usize].subscription();
             !subscription.contains(name.as_str()) && !subscription.covers(name.as_str())
         });
-        named.chain(only_wildcard)
+        named.chain(only_wildcard).filter(|slot| self.is_client(*slot))
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -338,7 +337,6 @@ impl CohortIndex {
         completeness_changed: bool,
         generation: Generation,
     ) -> Vec<Arc<Cohort>> {
-        let wildcards = || self.indexes().into_iter().flat_map(NameIndex::of_wildcard);
         let mut wake = Vec::new();
         let mut mark = |slot: u32, is_change: bool| {
             let cohort = &self.cohorts[slot as usize];
@@ -346,19 +344,16 @@ impl CohortIndex {
                 wake.push(Arc::clone(cohort));
             }
         };
-        let is_change = touched.iter().any(|touch| touch.members);
-        if completeness_changed || is_change {
-            wildcards().for_each(|slot| mark(slot, is_change));
-        }
-        if self.timed > 0 && touched.iter().any(|touch| touch.renewed.members) {
-            wildcards().filter(|slot| self.is_timed(*slot)).for_each(|slot| mark(slot, true));
-        }
+        // Changes go before news of completeness, or they would not be counted.
         self.named(touched).chain(self.renewed(touched)).for_each(|(slot, _)| mark(slot, true));
+        let is_change = touched.iter().any(|touch| touch.members);
+        if self.timed > 0 && touched.iter().any(|touch| touch.renewed.members) {
+            self.names.of_wildcard().filter(|slot| self.is_timed(*slot)).for_each(|slot| mark(slot, true));
+        }
+        if completeness_changed || is_change {
+            self.names.of_wildcard().for_each(|slot| mark(slot, is_change));
+        }
         wake
-    }
-
-    const fn indexes(&self) -> [&NameIndex; 2] {
-        [&self.clients, &self.observers]
     }
 
     fn named<'t>(&self, touched: &'t [Touch]) -> impl Iterator<Item = (u32, &'t Touch)> {
@@ -372,8 +367,7 @@ impl CohortIndex {
     }
 
     fn by_name<'t>(&self, touch: &'t Touch) -> impl Iterator<Item = (u32, &'t Touch)> {
-        let slots = self.indexes().into_iter().flat_map(|of| of.of_name(&touch.name));
-        slots.map(move |slot| (slot, touch))
+        self.names.of_name(&touch.name).map(move |slot| (slot, touch))
     }
 
     fn is_timed(&self, slot: u32) -> bool {

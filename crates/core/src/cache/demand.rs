@@ -1,7 +1,6 @@
 //! Names that clients ask for: the index from them to cohorts, and the queue to the upstream.
 //!
-//! Owns whose turn it is in the queue. Taking a name costs the same however many wait. Clients and observers have an index
-//! each: only clients create demand upstream.
+//! Owns whose turn it is in the queue. Taking a name costs the same however many wait.
 //!
 //! Example: one address asks for 90,000 names, then another for `a`. The next batch has `a` as its second name.
 
@@ -14,7 +13,7 @@ use super::subscription::Subscription;
 use crate::pool::{Account, Tenant};
 use crate::resource::{Collection, Name, NameMap, NameSet, take_out};
 
-/// Index from names to cohorts. A slot is a cohort's place in the
+/// Index from names to cohorts, of observers too. A slot is a cohort's place in the
 /// [`CohortIndex`](super::cohort_index::CohortIndex).
 #[derive(Debug, Default)]
 pub(super) struct NameIndex {
@@ -24,59 +23,37 @@ pub(super) struct NameIndex {
 }
 
 impl NameIndex {
-    /// Adds a cohort to a name. Returns whether it is the first.
-    pub(super) fn list(&mut self, name: &Name, slot: u32) -> bool {
+    /// Adds a cohort to a name. Returns the others.
+    pub(super) fn list(&mut self, name: &Name, slot: u32) -> impl Iterator<Item = u32> {
         let slots = self.index.entry(name.clone()).or_default();
-        let is_first = slots.is_empty();
         slots.insert(slot);
-        is_first
+        slots.iter().filter(move |other| *other != slot)
     }
 
-    /// Removes a cohort from a name. Returns whether it was the last.
-    pub(super) fn unlist(&mut self, name: &Name, slot: u32) -> bool {
-        let Some(slots) = self.index.get_mut(name) else { return false };
-        slots.remove(slot);
-        let was_last = slots.is_empty();
-        if was_last {
-            take_out(&mut self.index, name);
+    /// Removes a cohort from a name. Returns the others.
+    pub(super) fn unlist(&mut self, name: &Name, slot: u32) -> impl Iterator<Item = u32> {
+        if let Some(slots) = self.index.get_mut(name) {
+            slots.remove(slot);
+            if slots.is_empty() {
+                take_out(&mut self.index, name);
+            }
         }
-        was_last
+        self.of_very_name(name.as_str())
     }
 
-    /// Adds a cohort's wildcard and collections. Returns whether it is the first with the wildcard.
-    pub(super) fn add(&mut self, subscription: &Subscription, slot: u32) -> bool {
-        let asked = self.asks_wildcard();
+    /// Adds a cohort's wildcard and collections.
+    pub(super) fn add(&mut self, subscription: &Subscription, slot: u32) {
         self.collectors += usize::from(subscription.has_collections());
         if subscription.wildcard {
             self.wildcards.insert(slot);
         }
-        asked != self.asks_wildcard()
     }
 
-    /// Removes them. Returns whether it was the last with the wildcard.
-    pub(super) fn remove(&mut self, subscription: &Subscription, slot: u32) -> bool {
-        let asked = self.asks_wildcard();
+    pub(super) fn remove(&mut self, subscription: &Subscription, slot: u32) {
         self.collectors -= usize::from(subscription.has_collections());
         if subscription.wildcard {
             self.wildcards.remove(slot);
         }
-        asked != self.asks_wildcard()
-    }
-
-    /// Replaces them. Returns whether demand for the wildcard began or ended.
-    pub(super) fn replace(&mut self, old: &Subscription, new: &Subscription, slot: u32) -> bool {
-        let asked = self.asks_wildcard();
-        self.remove(old, slot);
-        self.add(new, slot);
-        asked != self.asks_wildcard()
-    }
-
-    pub(super) fn asks(&self, name: &str) -> bool {
-        self.index.contains_key(name)
-    }
-
-    pub(super) fn asks_wildcard(&self) -> bool {
-        !self.wildcards.is_empty()
     }
 
     /// The index's allocation of a name.
@@ -86,6 +63,11 @@ impl NameIndex {
 
     pub(super) fn of_wildcard(&self) -> impl Iterator<Item = u32> {
         self.wildcards.iter()
+    }
+
+    /// Cohorts of this name.
+    pub(super) fn of_very_name(&self, name: &str) -> impl Iterator<Item = u32> {
+        self.index.get(name).into_iter().flat_map(Slots::iter)
     }
 
     /// Cohorts of this name or of its collection, each once.
