@@ -69,8 +69,6 @@ pub struct Cohort {
     touched: AtomicU64,
     /// Number of changes up to it, for metrics.
     changes: AtomicU64,
-    /// Newest generation in which resources changed, not only the completeness of the set.
-    changed: AtomicU64,
     /// Number of members, readable without the lock.
     size: AtomicUsize,
     members: Mutex<Slab<Arc<WakeHandle>>>,
@@ -115,7 +113,6 @@ impl Cohort {
             role,
             touched: AtomicU64::new(now.get()),
             changes: AtomicU64::new(0),
-            changed: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
             // Most cohorts of names have only one member.
             members: Mutex::new(Slab::with_capacity(1)),
@@ -128,16 +125,15 @@ impl Cohort {
     /// Starts the cohort with its first member at this generation.
     pub(super) fn begin(&self, now: Generation) {
         self.touched.store(now.get(), Ordering::Release);
-        self.changed.store(now.get(), Ordering::Release);
         *self.log.lock() = CohortLog::starting(now);
     }
 
     /// Marks it; `is_change` if resources changed. Returns whether this generation is new.
     pub(super) fn mark(&self, generation: Generation, is_change: bool) -> bool {
         // A change may arrive in several ways and counts once. Only the writer marks, so there is no race.
-        let is_first = is_change && self.changed.swap(generation.get(), Ordering::AcqRel) != generation.get();
-        self.changes.fetch_add(is_first.into(), Ordering::Release);
-        self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
+        let is_first = self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get();
+        self.changes.fetch_add((is_first && is_change).into(), Ordering::Release);
+        is_first
     }
 
     /// Records a changed name, before publication and mark, so that readers of either find it.
@@ -178,12 +174,6 @@ impl Cohort {
     /// Number of changes of resources. Read before [`touched`](Self::touched), it counts none that came later.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
-    }
-
-    /// Newest generation with changed resources. [`touched`](Self::touched) is later if only the set's
-    /// completeness changed.
-    pub fn changed(&self) -> Generation {
-        self.changed.load(Ordering::Acquire).into()
     }
 
     /// Whether one encoding serves several members.
@@ -252,21 +242,6 @@ impl Cohort {
         self.log.lock().tally = Some(tally);
     }
 
-    /// Takes over the change log of a cohort with other names. Added names count as changed now.
-    pub(super) fn inherit_change_log<'a>(
-        &self,
-        other: &Self,
-        now: Generation,
-        added: impl Iterator<Item = &'a Name>,
-    ) {
-        if self.subscription.wildcard || other.subscription.wildcard {
-            return;
-        }
-        let change_log = &mut self.log.lock().change_log;
-        *change_log = other.log.lock().change_log.of(|name| self.subscription.contains(name.as_str()));
-        added.for_each(|name| change_log.record(now, name));
-    }
-
     pub(super) fn add(&self, wake_handle: &Arc<WakeHandle>) -> usize {
         let mut members = self.members.lock();
         let at = members.insert(Arc::clone(wake_handle));
@@ -321,11 +296,6 @@ impl ChangeLog {
         if generation > self.since {
             self.changed.push((generation, name.clone()));
         }
-    }
-
-    pub(super) fn of(&self, names: impl Fn(&Name) -> bool) -> Self {
-        let changed = self.changed.iter().filter(|(_, name)| names(name)).cloned().collect();
-        Self { since: self.since, changed }
     }
 
     /// Names that changed after `from`, each once; `None` if they are forgotten.

@@ -163,10 +163,9 @@ impl CohortIndex {
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
         let cohort = Cohort::new(self.next_id, subscription, old.profile, role, now);
-        let added = || added.iter().map(|at| &cohort.subscription.names()[*at]);
+        let added = added.iter().map(|at| &cohort.subscription.names()[*at]);
         let removed = removed.iter().map(|at| &old.subscription.names()[*at]);
-        cohort.inherit_tally(&old, snapshot, removed, added());
-        cohort.inherit_change_log(&old, now, added());
+        cohort.inherit_tally(&old, snapshot, removed, added);
         let cohort = Arc::new(cohort);
         self.cohorts[at] = Arc::clone(&cohort);
         Ok(cohort)

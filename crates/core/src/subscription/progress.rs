@@ -358,7 +358,7 @@ impl TypeProgress {
     /// is 3 behind.
     pub fn lag(&self) -> u64 {
         let Some(cohort) = self.cohort.upgrade() else { return 0 };
-        let newest = cohort.changed();
+        let newest = cohort.touched();
         if self.position.is_done(newest) {
             return 0;
         }

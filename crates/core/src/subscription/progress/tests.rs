@@ -223,6 +223,8 @@ fn a_client_that_holds_all_there_is_does_not_fall_behind_when_the_set_is_known_t
     world.ack_next();
     let complete = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
     world.writer.apply(&cds, complete.clone(), world.now).unwrap();
+    assert!(matches!(world.session.next(world.now, Upstream::Answering), NextStep::Wait(_)));
+    world.progress.as_mut().unwrap().refresh(&world.session.types()[0]);
     assert_eq!((world.state(), world.progress().lag()), (ClientState::Synced, 0));
     world.set(&["a"], "18");
     world.writer.apply(&cds, complete, world.now).unwrap();
