@@ -73,7 +73,7 @@ pub use view_leases::{Lease, View};
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;
-use set_versions::{DoubtedStates, EarlierStates};
+use set_versions::EarlierStates;
 use stores::{Bounds, Stores};
 
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -177,7 +177,6 @@ impl Cache {
             index,
             snapshot: ArcSwap::default(),
             earlier_states: EarlierStates::default(),
-            doubted_states: DoubtedStates::default(),
             cohort_index: Mutex::new(CohortIndex::new(parameter_view.as_uniform().is_none())),
             answering,
             interest: Arc::clone(&self.interest),

@@ -2,8 +2,8 @@
 //!
 //! A poll sends the version of the set that it holds, and gets the whole set if that differs (R-REST-04, R-REST-07). A
 //! state-of-the-world client that returns names its last accepted wildcard set by digest (`version_info`, R-Relay-11).
-//! [`EarlierStates`] says when the set had it, so what went since. [`DoubtedStates`] has digests whose clients may hold
-//! something else. Owns how many are remembered per store.
+//! [`EarlierStates`] says when the set had it, so what went since, and whether its clients may hold something else. Owns
+//! how many are remembered per store.
 //!
 //! Invariant: a version depends only on type, subscription and visible resources, not on order, generations or history.
 
@@ -172,12 +172,27 @@ fn for_each_visible<'s>(
 /// Remembered states, at most 4 KiB per store: two minutes of clusters that change each second.
 const EARLIER_STATES: usize = 128;
 
+/// State of a set before the current one.
+#[derive(Debug)]
+struct EarlierState {
+    digest: u128,
+    /// Last generation at which the set had this digest.
+    until: Generation,
+    /// Whether a client of it rejected a later one. An Envoy applies the good part of a rejected response, but
+    /// names the state before it.
+    is_doubted: bool,
+}
+
 /// The newest states before the current one.
 ///
 /// Example: the set is `{a, b}` up to generation 4, and `{a, c}` up to 9. A client with the digest of the first
 /// is at 4: it is sent `a`, `c` and, until its routes have left it, `b`.
+///
+/// Example: an Envoy accepted `{a: 1}` and rejected `{a: 2, b}`, of which it runs `a: 2`. The control plane
+/// goes back to `{a: 1}` while it is away. It returns with the digest of `{a: 1}`, and must be sent that
+/// nevertheless.
 #[derive(Debug, Default)]
-pub(super) struct EarlierStates(Mutex<VecDeque<(u128, Generation)>>);
+pub(super) struct EarlierStates(Mutex<VecDeque<EarlierState>>);
 
 impl EarlierStates {
     /// Records that the set had this digest up to `until`.
@@ -186,43 +201,23 @@ impl EarlierStates {
         if states.len() == EARLIER_STATES {
             states.pop_front();
         }
-        states.push_back((digest, until));
+        states.push_back(EarlierState { digest, until, is_doubted: false });
     }
 
     /// Last generation at which an earlier set had this digest.
     pub(super) fn find(&self, digest: u128) -> Option<Generation> {
-        self.0.lock().iter().rev().find(|(earlier, _)| *earlier == digest).map(|(_, until)| *until)
+        self.0.lock().iter().rev().find(|earlier| earlier.digest == digest).map(|earlier| earlier.until)
     }
-}
 
-/// Remembered states, at most 1 KiB per store.
-const DOUBTED_STATES: usize = 64;
-
-/// States of clients that rejected a later one. An Envoy applies the good part of a rejected response, but
-/// names the state before it.
-///
-/// Example: an Envoy accepted `{a: 1}` and rejected `{a: 2, b}`, of which it runs `a: 2`. The control plane
-/// goes back to `{a: 1}` while it is away. It returns with the digest of `{a: 1}`, and must be sent that
-/// nevertheless.
-#[derive(Debug, Default)]
-pub(super) struct DoubtedStates(Mutex<VecDeque<u128>>);
-
-impl DoubtedStates {
-    pub(super) fn record(&self, digest: u128) {
+    /// Records that a client of this set may hold something else.
+    pub(super) fn doubt(&self, digest: u128) {
         let mut states = self.0.lock();
-        // A fleet rejects together: most were recorded just now.
-        if states.back() == Some(&digest) {
-            return;
-        }
-        states.retain(|other| *other != digest);
-        if states.len() == DOUBTED_STATES {
-            states.pop_front();
-        }
-        states.push_back(digest);
+        let newest = states.iter_mut().rev().find(|earlier| earlier.digest == digest);
+        newest.into_iter().for_each(|earlier| earlier.is_doubted = true);
     }
 
-    pub(super) fn contains(&self, digest: u128) -> bool {
-        self.0.lock().contains(&digest)
+    pub(super) fn is_doubted(&self, digest: u128) -> bool {
+        self.0.lock().iter().any(|earlier| earlier.digest == digest && earlier.is_doubted)
     }
 }
 
@@ -264,18 +259,11 @@ mod tests {
         }
         assert_eq!(states.find(0), None);
         assert_eq!(states.find(1), Some(at[1]));
+        states.doubt(7);
+        states.doubt(0);
         last = last.next();
         states.record(7, last);
         assert_eq!(states.find(7), Some(last));
-    }
-
-    #[test]
-    fn the_newest_doubted_states_are_remembered() {
-        let states = DoubtedStates::default();
-        (0..=DOUBTED_STATES as u128).for_each(|digest| states.record(digest));
-        assert!(!states.contains(0) && states.contains(1));
-        states.record(1);
-        states.record(0);
-        assert!(states.contains(0) && states.contains(1) && !states.contains(2));
+        assert!(states.is_doubted(7) && !states.is_doubted(0) && !states.is_doubted(8));
     }
 }

@@ -18,7 +18,7 @@ use super::diff::{Encoder, Source};
 use super::entry::{Entry, VisibleState};
 use super::parameter_view::ParameterView;
 use super::position::{FellBehindError, Position};
-use super::set_versions::{DoubtedStates, EarlierStates, SetContents, SetState};
+use super::set_versions::{EarlierStates, SetContents, SetState};
 use super::snapshot::Snapshot;
 use super::subscription::{Role, StreamProfile, Subscription, TtlSupport};
 use super::update::{OwedItems, Update};
@@ -31,9 +31,8 @@ pub struct TypeCache {
     pub(super) parameter_view: ParameterView,
     pub(super) index: u32,
     pub(super) snapshot: ArcSwap<Snapshot>,
-    /// Clusters only; empty for other types.
+    /// Of types with full states.
     pub(super) earlier_states: EarlierStates,
-    pub(super) doubted_states: DoubtedStates,
     pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<AnsweringSince>,
     pub(super) interest: Arc<AtomicWaker>,
@@ -208,13 +207,13 @@ impl TypeCache {
     /// it.
     pub fn doubt_holders_of(&self, version_info: &str) {
         if let Some(digest) = digest_of(version_info) {
-            self.doubted_states.record(digest);
+            self.earlier_states.doubt(digest);
         }
     }
 
     /// Whether a client that names this `version_info` may hold something else.
     pub fn doubts_holders_of(&self, version_info: &str) -> bool {
-        digest_of(version_info).is_some_and(|digest| self.doubted_states.contains(digest))
+        digest_of(version_info).is_some_and(|digest| self.earlier_states.is_doubted(digest))
     }
 
     /// Position of a client that accepted the set with this `version_info` last. `None` if it never was the set

@@ -341,7 +341,7 @@ impl Writer {
         if let Some(interner) = &self.interner {
             snapshot.table.share(interner);
         }
-        if of.type_url.kind() == Kind::Cluster && snapshot.wildcard_digest != before.wildcard_digest {
+        if of.type_url.kind().full_state() && snapshot.wildcard_digest != before.wildcard_digest {
             of.earlier_states.record(before.wildcard_digest, before.generation());
         }
         let is_of_fleet = of.parameter_view.track() == self.cache.fleet_track(&of.type_url);
