@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::json;
 
 use super::relay_status::RelayStatus;
-use crate::cache::{Note, Order, RefreshError};
+use crate::cache::{Note, Order};
 use crate::fleet::{Document, GroupStates, LookError, Query, clip, document, earlier_states};
 use crate::groups::Origin;
 use crate::resource::Name;
@@ -160,20 +160,12 @@ fn refresh(status: &RelayStatus, query: &Query<'_>) -> Document {
         let why = "resources come from a directory, which is read again whenever a file in it changes";
         return Err(LookError::Wrong(why.to_owned()));
     }
-    let (mut groups, mut is_busy) = (Vec::new(), false);
-    for (group, running) in status.groups.chosen(query.get("group")) {
-        match running.cache().refresh(&type_url, &name) {
-            Ok(()) => groups.push(group),
-            Err(RefreshError::Busy) => is_busy = true,
-            Err(RefreshError::Unwanted) => {}
-        }
-    }
+    let chosen = status.groups.chosen(query.get("group")).into_iter();
+    let asked = chosen.filter(|(_, running)| running.cache().refresh(&type_url, &name));
+    let groups: Vec<_> = asked.map(|(group, _)| group).collect();
     if groups.is_empty() {
         let unwanted = "no client asks for this resource; GET /resources lists those that are held";
-        return Err(match is_busy {
-            true => LookError::Failed(RefreshError::Busy.to_string()),
-            false => LookError::Missing(unwanted.to_owned()),
-        });
+        return Err(LookError::Missing(unwanted.to_owned()));
     }
     let kind = type_url.kind().short();
     if let Some(suppressed) = status.refreshes.say((), Instant::now()) {

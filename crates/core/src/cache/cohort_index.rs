@@ -20,9 +20,6 @@ use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYT
 use crate::pool::Tenant;
 use crate::resource::Name;
 
-/// Most names that operators may refresh at once; reached only if the upstream is stuck.
-const MAX_REFRESHES: usize = 100;
-
 #[derive(Debug, Default)]
 pub(super) struct CohortIndex {
     cohorts: Slab<Arc<Cohort>>,
@@ -259,13 +256,9 @@ impl CohortIndex {
         self.dirty.len() > before
     }
 
-    /// Queues a name that an operator refreshed. Returns whether there was room.
-    pub(super) fn refresh(&mut self, name: &Name) -> bool {
-        let has_room = self.refreshed.len() < MAX_REFRESHES || self.refreshed.contains(name);
-        if has_room {
-            self.refreshed.insert(name.clone());
-        }
-        has_room
+    /// Queues a name that an operator refreshed.
+    pub(super) fn refresh(&mut self, name: &Name) {
+        self.refreshed.insert(name.clone());
     }
 
     pub(super) fn wants_wildcard(&self) -> bool {
@@ -383,18 +376,6 @@ pub struct Interest {
     /// Whether a client waits for evidence that missing resources do not exist.
     pub proof: bool,
     pub refreshed: Vec<Name>,
-}
-
-/// Reason why [`Cache::refresh`](super::Cache::refresh) does nothing. Of several stores the least reason
-/// counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum RefreshError {
-    /// Too many other names wait.
-    #[error("too many names wait for the control plane already")]
-    Busy,
-    /// No client asks for it, so the control plane is not asked either.
-    #[error("no client asks for it")]
-    Unwanted,
 }
 
 /// Wakes the members of these cohorts. Separate from marking, so that no lock is held.

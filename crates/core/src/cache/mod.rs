@@ -52,7 +52,7 @@ pub use budget::{Budget, Limits};
 pub use change::{Change, Completeness, Op, Resend};
 pub use change_history::{History, PlacedChange, ResourceChange, ResourceFacts};
 pub use cohort::{Cohort, WakeHandle};
-pub use cohort_index::{Interest, RefreshError};
+pub use cohort_index::Interest;
 pub use diff::Encoder;
 pub use entry::{Alias, Entry, Named, VisibleState};
 pub use grpc_frame::{Frame, Nonce, NonceText, Suffix};
@@ -257,14 +257,10 @@ impl Cache {
     }
 
     /// Makes the upstream request a name again, on a new stream and without its version. The held resource is
-    /// served meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`RefreshError`] if that would help no client.
-    pub fn refresh(&self, type_url: &TypeUrl, name: &Name) -> Result<(), RefreshError> {
+    /// served meanwhile. Returns whether a client asks for it.
+    pub fn refresh(&self, type_url: &TypeUrl, name: &Name) -> bool {
         let stores = self.types().into_iter().filter(|of| of.type_url == *type_url);
-        stores.map(|of| of.refresh(name)).min().unwrap_or(Err(RefreshError::Unwanted))
+        stores.filter(|of| of.refresh(name)).count() > 0
     }
 
     /// Gives an order to the rollout guard. Returns whether there is something to order.

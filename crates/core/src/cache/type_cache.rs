@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::change::Op;
 use super::change_history::{Loss, RemovalWatch};
 use super::cohort::{Cohort, WakeHandle};
-use super::cohort_index::{CohortIndex, RefreshError};
+use super::cohort_index::CohortIndex;
 use super::diff::{Encoder, Source};
 use super::entry::{Entry, VisibleState};
 use super::parameter_view::ParameterView;
@@ -180,19 +180,17 @@ impl TypeCache {
     }
 
     /// Queues a name for [`Cache::refresh`](super::Cache::refresh).
-    pub(super) fn refresh(&self, name: &Name) -> Result<(), RefreshError> {
+    pub(super) fn refresh(&self, name: &Name) -> bool {
         let covering = Collection::covering(name.as_str());
         let is_named = || self.wants(name.as_str()) || covering.is_some_and(|of| self.wants(of.as_str()));
         let is_member =
             || self.wants_wildcard() && self.snapshot().held(View::Wildcard, name.as_str()).is_some();
-        if !is_named() && !is_member() {
-            return Err(RefreshError::Unwanted);
+        let is_wanted = is_named() || is_member();
+        if is_wanted {
+            self.cohort_index.lock().refresh(name);
+            self.interest.wake();
         }
-        if !self.cohort_index.lock().refresh(name) {
-            return Err(RefreshError::Busy);
-        }
-        self.interest.wake();
-        Ok(())
+        is_wanted
     }
 
     /// Requests evidence that missing resources do not exist, for a waiting client.
