@@ -424,26 +424,18 @@ impl AnsweringSince {
     pub(super) fn record(&self, now: Instant) {
         let mut answered = self.0.lock();
         if answered.is_none_or(|answered| answered.is_asked_anew) {
-            let asked = answered.map_or(now, |answered| answered.since);
-            *answered = Some(Answered { since: now.max(asked), is_asked_anew: false });
+            *answered = Some(Answered { since: now, is_asked_anew: false });
         }
     }
 
     /// Excludes a time in which the relay did not run.
     pub(super) fn exclude_pause(&self, pause: Duration, now: Instant) {
         if let Some(Answered { since, .. }) = &mut *self.0.lock() {
-            *since = (*since + pause).min(now).max(*since);
+            *since = (*since + pause).min(now);
         }
     }
 
-    /// Excludes silence before `at`: the origin was not asked, or could not answer.
-    pub(super) fn defer(&self, at: Instant) {
-        if let Some(answered) = &mut *self.0.lock() {
-            *answered = Answered { since: answered.since.max(at), is_asked_anew: true };
-        }
-    }
-
-    /// Restarts the wait for a new request.
+    /// Restarts the wait for a new request, or for an origin that could not answer.
     pub(super) fn restart(&self, now: Instant) {
         if let Some(answered) = &mut *self.0.lock() {
             *answered = Answered { since: now, is_asked_anew: true };
@@ -459,8 +451,6 @@ impl AnsweringSince {
 mod tests {
     use super::*;
 
-    /// Example: at 10 s a stream is planned for 40 s, on which the names are asked for anew. An answer for other names at 20 s
-    /// says nothing of these.
     #[test]
     fn r_relay_04_time_for_names_begins_no_earlier_than_they_are_asked_for() {
         let start = Instant::now();
@@ -469,11 +459,8 @@ mod tests {
         answering.restart(after(1));
         assert_eq!(answering.since(), None, "it has never answered");
         answering.record(after(2));
-        answering.defer(after(40));
         answering.record(after(20));
-        answering.exclude_pause(Duration::from_secs(5), after(25));
-        answering.defer(after(30));
-        assert_eq!(answering.since(), Some(after(40)));
+        assert_eq!(answering.since(), Some(after(2)));
         answering.restart(after(40));
         answering.record(after(45));
         assert_eq!(answering.since(), Some(after(45)), "its first answer on that stream");

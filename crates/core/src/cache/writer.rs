@@ -72,11 +72,6 @@ impl Writer {
         self.cache.stores.read().answering().for_each(|(_, of)| of.reset());
     }
 
-    /// Silence of the origin about names counts from `at` at the earliest.
-    pub fn defer_silence(&self, at: Instant) {
-        self.cache.stores.read().answering().for_each(|(_, of)| of.defer(at));
-    }
-
     /// Names of these types are requested again: earlier silence does not count.
     pub fn restart_silence(&self, is_one: impl Fn(&TypeUrl) -> bool, now: Instant) {
         let stores = self.cache.stores.read();

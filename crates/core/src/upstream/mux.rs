@@ -160,7 +160,7 @@ impl Mux {
             return;
         }
         if self.cut_off.take().is_some() {
-            self.writer.defer_silence(now);
+            self.writer.restart_silence(|_| true, now);
         }
         let is_asked =
             |topic_set: &TopicSet| StreamId::ALL.iter().any(|stream| topic_set.is_started(*stream));
