@@ -410,7 +410,7 @@ impl Rollout {
                 let older = old.names.get(&place).filter(|older| older.digest == digest);
                 // Canaries were sent it before, or an operator lets it through.
                 let has_passed = older.is_some_and(|older| older.sent_at.is_some())
-                    || (is_released && old.is_held(&place));
+                    || (is_released && old.held().is_some_and(|held| held.contains(&place)));
                 if !has_passed && track_ops::is_removed(name, stable, origin) {
                     removed.push(place.clone());
                 }

@@ -14,7 +14,7 @@ use super::orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 use super::track_ops::{self, ALL_TRACKS, Moment, Move, StoreKey, Stores};
 use super::trial::{self, Place};
 use super::{Rollout, RolloutState};
-use crate::resource::TypeUrl;
+use crate::resource::{Parameters, TypeUrl};
 
 impl Rollout {
     /// Gives an order, which is followed at the next decision. Returns whether there is something to order.
@@ -66,7 +66,15 @@ impl Rollout {
                 let mut moves = Vec::new();
                 for type_url in types {
                     moves.extend(state.withdraw(type_url, at));
-                    state.standing.hold(type_url, &note);
+                    state.standing.insert(StandingOrder {
+                        kind: OrderKind::Hold,
+                        type_url: type_url.clone(),
+                        parameters: Parameters::NONE,
+                        name: None,
+                        digest: None,
+                        version: None,
+                        note: note.clone(),
+                    });
                 }
                 moves
             }

@@ -99,18 +99,6 @@ impl StandingOrders {
         };
     }
 
-    pub(super) fn hold(&mut self, type_url: &TypeUrl, note: &Note) {
-        self.insert(StandingOrder {
-            kind: OrderKind::Hold,
-            type_url: type_url.clone(),
-            parameters: Parameters::NONE,
-            name: None,
-            digest: None,
-            version: None,
-            note: note.clone(),
-        });
-    }
-
     pub(super) fn keep_back(
         &mut self,
         place: Place,

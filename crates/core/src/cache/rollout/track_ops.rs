@@ -59,16 +59,10 @@ pub(super) fn is_fact(op: &Op, of: &Snapshot) -> bool {
 
 /// Whether clients of the stable track have content of a name that the origin replaced, or lack a new member.
 pub(super) fn is_change(name: &Name, stable: &Snapshot, origin: &Snapshot) -> bool {
-    let (was, is) = (stable.get(name.as_str()), origin.get(name.as_str()));
-    let is_replaced = |see: fn(&Entry) -> VisibleState<'_>| {
-        let (held, newest) = (was.and_then(|was| see(was).existing()), is.and_then(|is| see(is).existing()));
-        held.is_some_and(|held| newest.is_none_or(|newest| !held.same_content(newest)))
-    };
-    let is_member = |entry: Option<&Entry>| entry.is_some_and(Entry::is_member);
-    is_replaced(Entry::by_name)
-        || is_replaced(Entry::as_member)
-        || (name.is_xdstp() && is_replaced(Entry::as_listed))
-        || (is_member(is) && !is_member(was))
+    let reach = Reach::of(name, stable, origin);
+    let seen = stable.get(name.as_str()).map(|held| [held.by_name(), held.as_listed()]);
+    let is_held = seen.into_iter().flatten().any(|seen| seen.existing().is_some());
+    reach.as_member || (reach.by_name && is_held)
 }
 
 /// Whether an operation must wait if its name does; the others concern held content.
@@ -166,7 +160,7 @@ impl Reach {
     pub(in crate::cache) fn of(name: &Name, held: &Snapshot, target: &Snapshot) -> Self {
         let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
         let differ = |see: fn(&Entry) -> VisibleState<'_>| {
-            let content = |entry: Option<&Entry>| Some(see(entry?).present()?.digest());
+            let content = |entry: Option<&Entry>| Some(see(entry?).existing()?.digest());
             content(was) != content(is)
         };
         let by_name = differ(Entry::by_name) || differ(Entry::as_listed);

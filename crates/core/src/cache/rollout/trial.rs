@@ -17,11 +17,8 @@ use super::super::subscription::{Protocol, Subscription};
 use super::super::type_cache::TypeCache;
 use super::super::update::Update;
 use super::track_ops::{ALL_CANARIES, Asks, Moment, Move, Reach, StoreKey};
-use super::verdicts::{Answer, Rejection, Verdicts, Voter};
+use super::verdicts::{Answer, Verdicts, Voter, mentions};
 use crate::resource::{Name, Parameters};
-
-/// Held changes that are logged per rollout.
-const LOGGED: usize = 4;
 
 pub(super) type Place = (StoreKey, Name);
 
@@ -163,16 +160,15 @@ impl Trial {
         }
         let mut suspects: Vec<_> = sent.filter(|(_, of)| !of.verdicts.has_accepted(voter)).collect();
         let is_alone = is_newest && suspects.len() == 1 && response.is_single();
-        let words = Rejection::new(text);
         if suspects.iter().any(|(_, of)| of.digest.is_some()) {
             // A removal has no content that could be invalid, and one that changes nothing for a client is never answered again.
-            suspects.retain(|((_, name), of)| of.digest.is_some() || words.mentions(name.as_str()));
+            suspects.retain(|((_, name), of)| of.digest.is_some() || mentions(text, name.as_str()));
         }
         if let Some(hold) = &mut self.hold {
             hold.is_rejected |= suspects.iter().any(|(place, _)| hold.tested.contains(place));
         }
         let (named, others): (Vec<_>, Vec<_>) =
-            suspects.into_iter().partition(|((_, name), _)| words.mentions(name.as_str()));
+            suspects.into_iter().partition(|((_, name), _)| mentions(text, name.as_str()));
         let names_some = !named.is_empty();
         let text = type_url.rejection_text(text);
         for (changes, has_text) in [(named, true), (others, !names_some)] {
@@ -290,10 +286,6 @@ impl Trial {
         self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::new(at.now) });
     }
 
-    pub(super) fn is_held(&self, place: &Place) -> bool {
-        self.held().is_some_and(|held| held.contains(place))
-    }
-
     /// The next step of the search; `window` is the longest wait for an answer. A part without an answer stays held and with the
     /// canaries, whose answer counts when it comes. What the origin has changed since is not sent any more.
     pub(super) fn search(
@@ -366,19 +358,20 @@ impl Trial {
             );
             return;
         }
-        for place in hold.held.iter().take(LOGGED) {
-            let Some(candidate) = self.names.get(place) else { continue };
-            tracing::warn!(
-                type_url = %place.0.0,
-                name = %place.1,
-                rejected = candidate.verdicts.rejected(),
-                accepted = candidate.verdicts.accepted(),
-                text = candidate.verdicts.texts().first().map_or("", |text| text),
-                held = hold.held.len(),
-                "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
-                 run `deltafan rollout release` or `discard`"
-            );
-        }
+        let Some((place, candidate)) = hold.held.first().and_then(|place| self.names.get_key_value(place))
+        else {
+            return;
+        };
+        tracing::warn!(
+            type_url = %place.0.0,
+            name = %place.1,
+            rejected = candidate.verdicts.rejected(),
+            accepted = candidate.verdicts.accepted(),
+            text = candidate.verdicts.texts().first().map_or("", |text| text),
+            held = hold.held.len(),
+            "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or run \
+             `deltafan rollout release` or `discard`"
+        );
     }
 
     pub(super) fn log_unanswered(&self, canaries: usize) {

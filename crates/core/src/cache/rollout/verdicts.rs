@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 use imbl::OrdSet;
 
 /// Texts kept per change, and characters of each.
@@ -137,33 +137,13 @@ impl Verdicts {
     }
 }
 
-/// Text of a rejection, searched for names.
-pub(super) struct Rejection<'a> {
-    text: &'a str,
-    /// Runs of characters that may be part of a name. They rule out most names quickly.
-    words: HashSet<&'a str>,
-}
-
-impl<'a> Rejection<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        let text = &text[..text.floor_char_boundary(TEXT_SEARCHED)];
-        let runs = text.split(|c| !is_part(c));
-        let words = runs.flat_map(|run| [run, run.strip_suffix('.').unwrap_or(run)]).collect();
-        Self { text, words }
-    }
-
-    /// Whether the text has the name as a word.
-    pub(super) fn mentions(&self, name: &str) -> bool {
-        let first = name.split(|c| !is_part(c)).next().unwrap_or_default();
-        (first.is_empty() || self.words.contains(first)) && mentions(self.text, name)
-    }
-}
-
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || "-_./".contains(c)
 }
 
-fn mentions(text: &str, name: &str) -> bool {
+/// Whether a text has the name as a word.
+pub(super) fn mentions(text: &str, name: &str) -> bool {
+    let text = &text[..text.floor_char_boundary(TEXT_SEARCHED)];
     text.match_indices(name).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         // The full stop of a sentence is not part of the name.
@@ -183,14 +163,13 @@ mod tests {
     #[test]
     fn a_name_is_mentioned_as_a_word() {
         let text = "Error adding/updating cluster(s) a: bad, outbound|80||b.svc: bad. See c. And e.f";
-        let rejection = Rejection::new(text);
         for name in ["a", "outbound|80||b.svc", "c", "e.f", "cluster", "adding/updating"] {
-            assert!(rejection.mentions(name), "{name}");
+            assert!(mentions(text, name), "{name}");
         }
         for name in
             ["b", "outbound|80||b", "e", "f", "d", "ba", "(s)", "updating", "Error adding/updating clusters"]
         {
-            assert!(!rejection.mentions(name), "{name}");
+            assert!(!mentions(text, name), "{name}");
         }
     }
 
