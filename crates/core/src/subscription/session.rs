@@ -270,8 +270,12 @@ impl Session {
         self.types.iter().position(|state| state.type_url() == type_url)
     }
 
+    pub(super) fn of_kind(&self, kind: Kind) -> Option<usize> {
+        self.types.iter().position(|state| state.kind == kind)
+    }
+
     pub(super) fn clusters(&self) -> Option<&StreamType> {
-        self.types.iter().find(|state| state.kind == Kind::Cluster)
+        self.of_kind(Kind::Cluster).map(|at| &self.types[at])
     }
 
     pub(super) fn insert(&mut self, state: StreamType) {

@@ -471,7 +471,8 @@ impl StreamType {
             self.own_mut();
         }
         let Some(own) = &mut self.own else { return };
-        Self::consume_errors(&mut own.owed, update);
+        own.owed.errors.retain(|name| !update.owed.errors.contains(name));
+        own.owed.errors.extend(update.errors_later().iter().cloned());
         if update.is_full_state() {
             own.owed.names.clear();
             own.owed.gone.clear();

@@ -37,17 +37,9 @@ pub enum NextStep {
     Close(SessionError),
 }
 
-enum Decision {
-    /// This class of an update for the type at this index, with the removal of these names.
-    Send(usize, Arc<Update>, Class, BTreeSet<Name>),
-    Rest(NextStep),
-}
-
-impl From<NextStep> for Decision {
-    fn from(next: NextStep) -> Self {
-        Self::Rest(next)
-    }
-}
+/// This class of an update for the type at this index, with the removal of these names; `Err` if there is nothing to
+/// send.
+type Decision = Result<(usize, Arc<Update>, Class, BTreeSet<Name>), NextStep>;
 
 impl Session {
     /// Works out the response to send now.
@@ -56,20 +48,15 @@ impl Session {
     /// waiting stream looks again now and then.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> NextStep {
         match self.decide(now, upstream) {
-            Decision::Send(at, update, class, unaccepted) => {
-                NextStep::Send(self.send(at, &update, class, &unaccepted))
-            }
-            Decision::Rest(next) => next,
+            Ok((at, update, class, unaccepted)) => NextStep::Send(self.send(at, &update, class, &unaccepted)),
+            Err(next) => next,
         }
     }
 
     /// Variant of [`next`](Self::next) for a transport without room: `None` if there is something
     /// to send.
     pub fn next_without_room(&mut self, now: Instant, upstream: Upstream) -> Option<NextStep> {
-        match self.decide(now, upstream) {
-            Decision::Send(..) => None,
-            Decision::Rest(next) => Some(next),
-        }
+        self.decide(now, upstream).err()
     }
 
     /// Whether [`next`](Self::next) would wait for the cache or the client, without a deadline. Nearly always so after a
@@ -83,10 +70,10 @@ impl Session {
     fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
         let mut deadline = Deadline::default();
         let unaccepted = self.unaccepted_removals(now);
-        unaccepted.check_at.into_iter().for_each(|at| deadline.not_after(at));
+        deadline.not_after(unaccepted.check_at);
         let decision = self.decide_with(&unaccepted, now, upstream, deadline);
         if let Some((at, in_flight)) = unaccepted.overtaken
-            && !matches!(&decision, Decision::Send(chosen, ..) if *chosen == at)
+            && !matches!(&decision, Ok((chosen, ..)) if *chosen == at)
         {
             self.types[at].close_gate(in_flight);
         }
@@ -101,14 +88,11 @@ impl Session {
         mut deadline: Deadline,
     ) -> Decision {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
-            return NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
+            return Err(NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())));
         }
         let moment = EvaluationInput { now, upstream, one_shot: self.one_shot, is_relay: self.is_relay() };
-        let mut pending = match self.evaluate(moment) {
-            Ok(Some(pending)) => pending,
-            Ok(None) => return NextStep::Wait(Some(now)).into(),
-            Err(behind) => return NextStep::Close(behind.into()).into(),
-        };
+        let pending = self.evaluate(moment).map_err(|behind| NextStep::Close(behind.into()))?;
+        let mut pending = pending.ok_or(NextStep::Wait(Some(now)))?;
 
         self.guard(&pending, now);
         self.note_waits(&pending, now);
@@ -121,11 +105,11 @@ impl Session {
         {
             let is_cluster = self.types[at].kind == Kind::Cluster;
             let names = if is_cluster { unaccepted.names.clone() } else { BTreeSet::new() };
-            return Decision::Send(at, update, class, names);
+            return Ok((at, update, class, names));
         }
 
         if let Some(next) = self.observer_step(&pending, now) {
-            return next.into();
+            return Err(next);
         }
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
             if !self.responded {
@@ -133,7 +117,7 @@ impl Session {
                 if now >= cold
                     && let Some(unavailable_reason) = upstream.unavailable_reason()
                 {
-                    return NextStep::Close(SessionError::cold(unavailable_reason)).into();
+                    return Err(NextStep::Close(SessionError::cold(unavailable_reason)));
                 }
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
@@ -146,7 +130,7 @@ impl Session {
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }
-        NextStep::Wait(deadline.0).into()
+        Err(NextStep::Wait(deadline.0))
     }
 
     /// Number of names that [`next`](Self::next) may evaluate. Tens of thousands take milliseconds.
@@ -244,7 +228,7 @@ impl Session {
             }
             if let Err(opens) = self.types[at].gate(now, &self.rules) {
                 leader_waits |= kind.leads_routes();
-                opens.into_iter().for_each(|opens| deadline.not_after(opens));
+                deadline.not_after(opens);
                 continue;
             }
             // The gate was already closed in this evaluation.
@@ -274,13 +258,8 @@ impl Session {
                 deadline.not_after(until);
                 return None;
             }
-            match self.types[at].gate(now, &self.rules) {
-                Ok(()) => return Some((at, Class::Both)),
-                Err(opens) => {
-                    opens.into_iter().for_each(|opens| deadline.not_after(opens));
-                    return None;
-                }
-            }
+            let gate = self.types[at].gate(now, &self.rules);
+            return gate.map_err(|opens| deadline.not_after(opens)).ok().map(|()| (at, Class::Both));
         }
         None
     }
@@ -486,7 +465,8 @@ impl Session {
     /// Owes the endpoints of clusters that were just sent (R-ADS-05, V1).
     fn resend_endpoints(&mut self, clusters: usize, update: &Update, answered: &BTreeSet<Name>) {
         let snapshot = self.types[clusters].membership.of().snapshot();
-        let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint) else { return };
+        let Some(eds) = self.of_kind(Kind::Endpoint) else { return };
+        let eds = &mut self.types[eds];
         eds.owe_endpoints(update.endpoints());
         // Through the wildcard the client may hold another version.
         let present = |name: &Name| snapshot.by_name(name.as_str()).present();

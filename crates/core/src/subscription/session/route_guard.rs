@@ -35,8 +35,10 @@ use crate::resource::{Kind, Name};
 pub(super) struct Deadline(pub(super) Option<Instant>);
 
 impl Deadline {
-    pub(super) fn not_after(&mut self, moment: Instant) {
-        self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
+    pub(super) fn not_after(&mut self, moment: impl Into<Option<Instant>>) {
+        if let Some(moment) = moment.into() {
+            self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
+        }
     }
 }
 
@@ -45,11 +47,10 @@ const LONG: Duration = Duration::from_secs(1);
 impl Session {
     /// Updates whether unknown endpoints hold back routes.
     pub(super) fn guard(&mut self, pending: &[Pending], now: Instant) {
-        let of = |kind: Kind| self.types.iter().position(|state| state.kind == kind);
         let is_unknown = |at: &usize| self.unknown_until(*at, &pending[*at], now).is_some();
-        let Some(at) = of(Kind::Endpoint).filter(is_unknown) else { return };
+        let Some(at) = self.of_kind(Kind::Endpoint).filter(is_unknown) else { return };
         // The client has its clusters from elsewhere.
-        let Some(clusters) = of(Kind::Cluster).map(|at| &self.types[at]) else { return };
+        let Some(clusters) = self.clusters() else { return };
         let (endpoints, seen) = (&self.types[at], (mark(&self.types[at]), mark(clusters)));
         if endpoints.guard.as_deref().is_some_and(|guard| (guard.endpoints, guard.clusters) == seen) {
             return;
@@ -138,8 +139,7 @@ impl Session {
     /// stays open until something else is decided.
     pub(super) fn unaccepted_removals(&mut self, now: Instant) -> UnacceptedRemovals {
         let Some(accepted) = self.accepted_clusters else { return UnacceptedRemovals::default() };
-        let is_cluster = |state: &StreamType| state.kind == Kind::Cluster;
-        let Some(at) = self.types.iter().position(is_cluster) else { return UnacceptedRemovals::default() };
+        let Some(at) = self.of_kind(Kind::Cluster) else { return UnacceptedRemovals::default() };
         let Some(taken) = self.types[at].unanswered_with_news() else { return UnacceptedRemovals::default() };
         if !self.has_routes_to_all_clusters() || !self.types[at].subscription().names().is_empty() {
             return UnacceptedRemovals::default();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::per_stream_state::ResumedVersions;
 use super::super::session_config::{SessionConfig, Upstream};
 use super::{EvaluationInput, StreamType};
-use crate::cache::{Completeness, OwedItems, Role, Update, VisibleState};
+use crate::cache::{Completeness, Role, Update, VisibleState};
 use crate::resource::{Kind, Name};
 
 impl StreamType {
@@ -198,10 +198,5 @@ impl StreamType {
         if !owed.is_empty() {
             self.own_mut().owed.errors.extend(owed);
         }
-    }
-
-    pub(in crate::subscription) fn consume_errors(owed: &mut OwedItems, update: &Update) {
-        owed.errors.retain(|name| !update.owed.errors.contains(name));
-        owed.errors.extend(update.errors_later().iter().cloned());
     }
 }
