@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use deltafan::cache::{
-    Cache, ClientScope, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+    Cache, Claim, ClientScope, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport,
+    WakeHandle,
 };
 use deltafan::proto::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use deltafan::resource::{Constraints, Kind, Name, Parameters, TypeUrl, wire};
@@ -91,7 +92,7 @@ impl World {
             StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let parameter_view =
             subscription.parameter_view(&ClientScope { given: parameters, ..ClientScope::default() });
-        let of = self.cache.store_for(&type_url, &parameter_view).expect("there is room");
+        let of = self.cache.claim_store(Claim::ANYBODY, &type_url, &parameter_view).expect("there is room");
         let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         self.clients.push(joined);
         if self.clients.len() > 4 {

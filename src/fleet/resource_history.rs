@@ -335,7 +335,7 @@ impl Line {
         let entry = snapshot.get(name.as_str());
         let digest = entry.and_then(|entry| entry.by_name().existing()).map(|held| held.digest());
         let is_it = |change: &ResourceChange| change.after.as_ref().map(|after| after.digest) == digest;
-        let at = entry.map_or(Generation::ZERO, |entry| entry.changed());
+        let at = entry.map_or(Generation::ZERO, |entry| entry.position());
         self.changes.iter().rposition(is_it).map(|index| (index, at))
     }
 

@@ -68,7 +68,7 @@ row! {
         /// Bytes of its `Any`.
         bytes: Option<usize> = resource(entry).map(|resource| resource.body().len()),
         /// Generation of its last change.
-        generation: u64 = entry.changed().get(),
+        generation: u64 = entry.position().get(),
         error: Option<String> = entry.failure().map(|error| error.message().to_owned()),
         /// Streams and held polls, also by wildcard.
         clients: usize = of.clients(entry),

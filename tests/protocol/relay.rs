@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deltafan::cache::{ParameterView, Protocol, View};
+use deltafan::cache::{Claim, ParameterView, Protocol, View};
 use deltafan::resource::Name;
 use deltafan::subscription::{NextStep, RequestKind, Upstream};
 use deltafan_test_support::fixture::{Client, Fixture};
@@ -63,7 +63,7 @@ fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
     let plain = fixture.cache.of(&cds).unwrap();
     fixture.writer.record_answer(&cds, fixture.now);
     let parameters = [("env", "prod")].into_iter().collect();
-    let seen = fixture.cache.store_for(&cds, &ParameterView::uniform(parameters)).unwrap();
+    let seen = fixture.cache.claim_store(Claim::ANYBODY, &cds, &ParameterView::uniform(parameters)).unwrap();
     let eds = fixture.cache.of(&type_url("eds")).unwrap();
     fixture.writer.record_answer(&cds, fixture.now + Duration::from_secs(1));
     let heard = [&plain, &seen, &eds].map(|of| of.answering_since());

@@ -72,7 +72,7 @@ impl ResourceChange {
     pub(super) fn present(entry: &Entry) -> Option<Self> {
         let after = ResourceFacts::of(entry.by_name().existing()?);
         Some(Self {
-            generation: entry.changed(),
+            generation: entry.position(),
             at: None,
             after: Some(after),
             is_first: false,
@@ -291,7 +291,7 @@ impl History {
             is_small && !type_url.is_secret() && was.may_be_kept(type_url)
         };
         Some(ResourceChange {
-            generation: touch.is.as_deref().map_or(changed.generation, Entry::changed),
+            generation: touch.is.as_deref().map_or(changed.generation, Entry::position),
             at: Some(now),
             after: is.as_deref().map(ResourceFacts::of),
             is_first: was.is_none() && last_facts.is_none(),

@@ -146,10 +146,6 @@ impl Entry {
         }
     }
 
-    pub fn changed(&self) -> Generation {
-        self.position()
-    }
-
     /// State for the wildcard's subscribers.
     pub fn as_member(&self) -> VisibleState<'_> {
         self.wild.as_ref().map_or(VisibleState::Absent, VisibleState::Present)
@@ -205,7 +201,7 @@ impl Entry {
 
     fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> VisibleState<'a> {
         match (VisibleState::of(resource), self.failed()) {
-            (VisibleState::Present(resource), Some(failed)) if failed.is_denial() => {
+            (VisibleState::Present(resource), Some(failed)) if failed.denied.is_some() => {
                 VisibleState::Denied(resource)
             }
             (seen, _) => seen,
@@ -299,7 +295,7 @@ impl Entry {
     }
 
     /// Place in the order of changes: its latest change for any client.
-    pub(super) fn position(&self) -> Generation {
+    pub fn position(&self) -> Generation {
         let failed = self.failed().map_or(Generation::ZERO, |failed| failed.at);
         self.wild_changed.max(self.named_changed).max(self.resent_at()).max(failed)
     }

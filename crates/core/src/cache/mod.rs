@@ -130,20 +130,7 @@ impl Cache {
     ///
     /// [`StoreLimitError`] if the type is new and the limit of types is reached.
     pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, StoreLimitError> {
-        self.store_for(type_url, &ParameterView::default())
-    }
-
-    /// Finds or makes the store of a type for this view, charged to nobody.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreLimitError`] if the store is new and the limit of its kind is reached.
-    pub fn store_for(
-        &self,
-        type_url: &TypeUrl,
-        parameter_view: &ParameterView,
-    ) -> Result<Arc<TypeCache>, StoreLimitError> {
-        self.claim_store(Claim::ANYBODY, type_url, parameter_view)
+        self.claim_store(Claim::ANYBODY, type_url, &ParameterView::default())
     }
 
     /// Finds or makes a store for a client, which is charged for a new one.

@@ -79,29 +79,22 @@ pub(super) struct ErrorRecord {
     pub(super) failure: Arc<OriginError>,
     /// When it became news for clients that asked by name.
     pub(super) at: Generation,
-    /// Since when newcomers are denied the body; zero if not. Only the resource itself ends this.
-    pub(super) denied: Generation,
-    is_denial: bool,
+    /// Since when newcomers are denied the body; zero until the change is stamped. Only the resource itself ends
+    /// this.
+    pub(super) denied: Option<Generation>,
 }
 
 impl ErrorRecord {
     pub(super) fn new(failure: Arc<OriginError>, before: Option<&Self>) -> Self {
         let was = before.filter(|_| !failure.is_not_found());
-        let is_denial = failure.is_denial() || was.is_some_and(|was| was.is_denial);
-        let denied = was.map_or(Generation::ZERO, |was| was.denied);
-        Self { failure, at: Generation::ZERO, denied, is_denial }
+        let denied =
+            was.and_then(|was| was.denied).or_else(|| failure.is_denial().then_some(Generation::ZERO));
+        Self { failure, at: Generation::ZERO, denied }
     }
 
     pub(super) fn stamp(&mut self, at: Generation) {
         self.at = at;
-        if self.is_denial && self.denied == Generation::ZERO {
-            self.denied = at;
-        }
-    }
-
-    /// Whether newcomers are denied the body.
-    pub(super) const fn is_denial(&self) -> bool {
-        self.is_denial
+        self.denied = self.denied.map(|denied| if denied == Generation::ZERO { at } else { denied });
     }
 }
 

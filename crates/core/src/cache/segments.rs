@@ -124,10 +124,8 @@ impl Segments {
     }
 }
 
-/// Parts of a [`Table`] of equal values, with a lock each: writers of groups run in parallel.
-const SHARDS: usize = 16;
-/// Fewest entries of a part at which dead ones are swept.
-const SWEEP: usize = 64;
+/// Fewest entries of a [`Table`] at which dead ones are swept.
+const SWEEP: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Interner {
@@ -140,7 +138,7 @@ impl Interner {
     /// Replaces the resource by an equal one of another cache, if any.
     pub(super) fn share(&self, resource: &mut Arc<Resource>) {
         let digest = resource.digest();
-        *resource = self.resources.find_or_insert(digest, Arc::clone(resource), |held, new| held == new);
+        *resource = find_or_insert(&self.resources, digest, Arc::clone(resource), |held, new| held == new);
     }
 
     /// Encodings of the same resources from another cache, or these.
@@ -152,46 +150,33 @@ impl Interner {
             let pairs = || held.members.iter().zip(&new.members);
             held.members.len() == new.members.len() && pairs().all(|(held, new)| Arc::ptr_eq(held, new))
         };
-        self.encodings.find_or_insert(hasher.finish().into(), Arc::new(encodings), is_equal)
+        find_or_insert(&self.encodings, hasher.finish().into(), Arc::new(encodings), is_equal)
     }
 }
 
-/// Live values by key.
-#[derive(Debug)]
-struct Table<T> {
-    shards: [Mutex<Shard<T>>; SHARDS],
-}
+/// Live values by key, and the number of entries that the last sweep left.
+type Table<T> = Mutex<(HashMap<u128, Weak<T>>, usize)>;
 
-#[derive(Debug)]
-struct Shard<T> {
-    values: HashMap<u128, Weak<T>>,
-    /// Entries left after the last sweep.
-    kept: usize,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::new(Shard { values: HashMap::default(), kept: 0 })) }
+/// Finds the equal live value, or inserts this one.
+fn find_or_insert<T>(
+    table: &Table<T>,
+    key: u128,
+    value: Arc<T>,
+    is_equal: impl Fn(&T, &T) -> bool,
+) -> Arc<T> {
+    let (values, kept) = &mut *table.lock();
+    if let Some(held) = values.get(&key).and_then(Weak::upgrade)
+        && is_equal(&held, &value)
+    {
+        return held;
     }
-}
-
-impl<T> Table<T> {
-    /// Finds the equal live value, or inserts this one.
-    fn find_or_insert(&self, key: u128, value: Arc<T>, is_equal: impl Fn(&T, &T) -> bool) -> Arc<T> {
-        let mut shard = self.shards[(key % SHARDS as u128) as usize].lock();
-        if let Some(held) = shard.values.get(&key).and_then(Weak::upgrade)
-            && is_equal(&held, &value)
-        {
-            return held;
-        }
-        shard.values.insert(key, Arc::downgrade(&value));
-        // Sweeps cost as much as the entries since the last one.
-        if shard.values.len() >= SWEEP.max(2 * shard.kept) {
-            shard.values.retain(|_, held| held.strong_count() > 0);
-            shard.kept = shard.values.len();
-        }
-        value
+    values.insert(key, Arc::downgrade(&value));
+    // Sweeps cost as much as the entries since the last one.
+    if values.len() >= SWEEP.max(2 * *kept) {
+        values.retain(|_, held| held.strong_count() > 0);
+        *kept = values.len();
     }
+    value
 }
 
 #[derive(Default)]
@@ -325,7 +310,7 @@ mod tests {
         for number in 0..10_000 {
             interner.share(&mut shared(&number.to_string(), b"x"));
         }
-        let entries: usize = interner.resources.shards.iter().map(|shard| shard.lock().values.len()).sum();
-        assert!(entries <= SHARDS * SWEEP, "{entries}");
+        let entries = interner.resources.lock().0.len();
+        assert!(entries <= SWEEP, "{entries}");
     }
 }

@@ -48,8 +48,6 @@ pub struct Snapshot {
     pub(super) wildcard_digest: u128,
     pub(super) members: usize,
     held: HeldTotals,
-    /// Names whose body is denied to newcomers.
-    denials: usize,
     pub(super) system_version: Arc<str>,
     /// `control_plane.identifier` of responses; empty for none.
     pub(super) control_plane: Arc<str>,
@@ -290,11 +288,8 @@ impl Snapshot {
 
     /// Since when newcomers are denied the body of this name.
     pub fn denied(&self, name: &str) -> Option<Generation> {
-        if self.denials == 0 {
-            return None;
-        }
         let entry = self.get(name)?;
-        matches!(entry.by_name(), VisibleState::Denied(_)).then_some(entry.failed()?.denied)
+        entry.failed()?.denied.filter(|_| matches!(entry.by_name(), VisibleState::Denied(_)))
     }
 
     /// Names of a subscription whose body newcomers are denied, and since when.
@@ -303,8 +298,7 @@ impl Snapshot {
         subscription: &'s Subscription,
     ) -> impl Iterator<Item = (&'s Name, Generation)> {
         let listed = self.listed(subscription).map(|entry| entry.name());
-        let names = subscription.names().iter().chain(listed).filter(|_| self.denials > 0);
-        names.filter_map(|name| Some((name, self.denied(name.as_str())?)))
+        subscription.names().iter().chain(listed).filter_map(|name| Some((name, self.denied(name.as_str())?)))
     }
 }
 

@@ -8,16 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
-
-use bytes::Bytes;
 
 use super::Generation;
 use super::entry::{Entry, VisibleState};
 use super::origin_error::ErrorRecord;
 use super::parameter_view::{ClientScope, ParameterView};
 use super::view_leases::{LeaseHistory, View};
-use crate::resource::{Collection, Kind, Name, NameForm, Parameters, Resource};
+use crate::resource::{Collection, Kind, Name, Parameters};
 
 /// Subscribed names of one type, and perhaps the wildcard.
 #[derive(Clone)]
@@ -436,14 +433,6 @@ impl StreamProfile {
     /// (R-SotW-18).
     pub const fn is_full_state(self, kind: Kind) -> bool {
         matches!(self.protocol, Protocol::Sotw) && kind.full_state()
-    }
-
-    /// Encoded fields before the body, for a resource with a form of its own.
-    pub(super) fn head(self, resource: &Resource, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
-        match self.protocol {
-            Protocol::Delta => resource.delta_head(called, ttl),
-            Protocol::Sotw => resource.wrapped_head(called, ttl),
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! set brings hundreds of thousands, and a cold relay keeps them until the set is known. Invariant: their memory is charged
 //! before it grows. If that is refused there are none, and the client is answered as if it had sent none (R-Delta-06).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -197,14 +197,6 @@ impl fmt::Debug for Versions {
 impl<N: AsRef<str>, V: AsRef<str>> Extend<(N, V)> for Versions {
     fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, versions: I) {
         versions.into_iter().for_each(|(name, version)| self.add(name.as_ref(), version.as_ref()));
-    }
-}
-
-impl From<HashMap<String, String>> for Versions {
-    fn from(versions: HashMap<String, String>) -> Self {
-        let mut all = Self::default();
-        all.extend(versions);
-        all
     }
 }
 

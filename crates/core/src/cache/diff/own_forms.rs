@@ -99,7 +99,8 @@ impl Diff<'_> {
             NameForm::Locator(_) => false,
         };
         let ttl = lease.map(|lease| lease.remaining_ttl(self.now));
-        (!is_plain || ttl.is_some()).then(|| (self.profile.head(resource, name_form, ttl), ttl.is_some()))
+        let head = if self.is_delta() { Resource::delta_head } else { Resource::wrapped_head };
+        (!is_plain || ttl.is_some()).then(|| (head(resource, name_form, ttl), ttl.is_some()))
     }
 
     /// Bytes of a resource in an update, with removals of replaced variants.

@@ -249,10 +249,8 @@ impl<'a> Draft<'a> {
                 self.snapshot.members -= 1;
                 self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
             }
-            self.snapshot.denials -= usize::from(matches!(old.by_name(), VisibleState::Denied(_)));
             (members, named, body, quiet, new.renewed_since(old))
         };
-        self.snapshot.denials += usize::from(matches!(new.by_name(), VisibleState::Denied(_)));
         if quiet {
             self.tick();
         }

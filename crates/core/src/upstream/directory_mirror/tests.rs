@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::{
-    ClientScope, Limits, Membership, ParameterView, Protocol, Snapshot, StreamProfile, Subscription,
+    Claim, ClientScope, Limits, Membership, ParameterView, Protocol, Snapshot, StreamProfile, Subscription,
     TtlSupport, VisibleState, WakeHandle,
 };
 use crate::resource::{Envelope, Kind, Pattern, Scope, wire};
@@ -146,7 +146,7 @@ fn r_relay_04_what_a_file_that_was_never_read_may_hold_is_unknown() {
 #[test]
 fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
     let mut fixture = Fixture::new();
-    let of = fixture.mirror.cache().store_for(&CDS.into(), &mine()).expect("few");
+    let of = fixture.mirror.cache().claim_store(Claim::ANYBODY, &CDS.into(), &mine()).expect("few");
     let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
     let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
@@ -166,7 +166,7 @@ fn a_restricted_client_sees_its_names_by_name_and_by_wildcard() {
     for (wildcard, names) in [(true, &[][..]), (false, &["mine/a", "mine/b", "other"]), (true, &["mine/a"])] {
         let mut fixture = Fixture::new();
         fixture.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
-        let of = fixture.mirror.cache().store_for(&CDS.into(), &mine()).expect("few");
+        let of = fixture.mirror.cache().claim_store(Claim::ANYBODY, &CDS.into(), &mine()).expect("few");
         let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
         let profile =
             StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
@@ -270,7 +270,9 @@ fn each_client_sees_the_variant_that_is_for_it() {
     let cache = Arc::clone(fixture.mirror.cache());
     let of = |env: &str| {
         let scope = ClientScope { given: [("env", env)].into_iter().collect(), ..ClientScope::default() };
-        cache.store_for(&CDS.into(), &ParameterView::new(&scope, true, &BTreeMap::new())).expect("few")
+        cache
+            .claim_store(Claim::ANYBODY, &CDS.into(), &ParameterView::new(&scope, true, &BTreeMap::new()))
+            .expect("few")
     };
     let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let subscriptions = [Subscription::new(true, []), Subscription::new(false, ["c".into()])];

@@ -1,7 +1,7 @@
 //! How long what nobody wants is kept (R-Relay-16, R-Relay-17).
 
 use super::*;
-use crate::cache::ClientScope;
+use crate::cache::{Claim, ClientScope};
 use crate::resource::Parameters;
 
 fn fixture() -> Fixture {
@@ -237,7 +237,7 @@ fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
         let subscription = Subscription::new(true, ["c".into()]);
         let of = fixture
             .cache
-            .store_for(&CDS.into(), &subscription.parameter_view(&allotted))
+            .claim_store(Claim::ANYBODY, &CDS.into(), &subscription.parameter_view(&allotted))
             .expect("nobody holds the others");
         let client = of.join(subscription, DELTA, &Arc::new(WakeHandle::default()));
         fixture.look();

@@ -1,7 +1,7 @@
 //! Dynamic parameters towards the origin (R-DP-*, R-Up-18).
 
 use super::*;
-use crate::cache::ParameterView;
+use crate::cache::{Claim, ParameterView};
 use crate::proto::{ResourceLocator, ResourceName};
 use crate::resource::Parameters;
 use crate::upstream::Locators;
@@ -76,7 +76,7 @@ impl Fixture {
 
     fn store_with(&self, kind: Kind, pairs: &str) -> Arc<TypeCache> {
         let parameter_view = ParameterView::uniform(parameters(pairs));
-        self.cache.store_for(&kind.into(), &parameter_view).expect("few parameters")
+        self.cache.claim_store(Claim::ANYBODY, &kind.into(), &parameter_view).expect("few parameters")
     }
 
     fn snapshot_with(&self, kind: Kind, pairs: &str) -> Arc<Snapshot> {
