@@ -139,7 +139,7 @@ section! {
         /// Names that one stream may subscribe to, per type.
         #[key(Count<1, 100_000_000>, default = 100_000, effect = Connections)]
         pub max_names: usize,
-        /// Names that all streams, Fetches and polls of one connection may request together.
+        /// Names that all streams and polls of one connection may request together.
         #[key(Count<1, 1_000_000_000>, default = 1_000_000, effect = Connections)]
         pub max_names_per_connection: usize,
         /// Total bytes of these names, with their spellings and locators.

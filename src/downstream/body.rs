@@ -22,7 +22,7 @@ pub(super) type ClientBody = Either<RequestBody, Incoming>;
 
 #[derive(Debug)]
 pub(super) enum ResponseBody {
-    /// Stream or unary call of an xDS service.
+    /// Stream of an xDS service.
     Stream(Box<StreamBody>),
     /// JSON text that other clients share.
     Shared(Box<SendCursor<JsonResponse>>),

@@ -294,7 +294,7 @@ impl Drop for Charge {
     }
 }
 
-/// Names of one stream, Fetch or poll, as a part of those of its connection.
+/// Names of one stream or poll, as a part of those of its connection.
 #[derive(Debug)]
 pub(super) struct NameShare {
     names: Charge,

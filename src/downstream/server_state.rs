@@ -208,9 +208,8 @@ pub(super) fn meet(
     message: &[u8],
 ) -> Result<(), SessionError> {
     if let Some(node) = node.filter(|_| session.client().is_none() && !server.groups.is_trivial()) {
-        let stay = if session.is_one_shot() { Stay::Visit } else { Stay::Stream };
         let raw = || raw_node(session.protocol(), message);
-        *seat = enter(server, session.rules(), peer, connection, (node, stay), raw)?;
+        *seat = enter(server, session.rules(), peer, connection, (node, Stay::Stream), raw)?;
         session.enter(Arc::clone(seat.group().cache()));
     }
     Ok(())

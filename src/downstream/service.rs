@@ -1,4 +1,4 @@
-//! Routing of HTTP requests to the services that answer them (R-EP-01), unary Fetch methods included.
+//! Routing of HTTP requests to the services that answer them (R-EP-01).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,8 +13,7 @@ use super::grpc_status::Status;
 use super::poll;
 use super::server_state::{HTTP2_REMEDY, Services};
 use super::stream::StreamBody;
-use crate::cache::Protocol;
-use crate::routes::{self, Route};
+use crate::routes;
 use crate::subscription::Session;
 
 impl Services {
@@ -32,9 +31,9 @@ impl Services {
         if let Some(kind) = routes::polled_type(request.uri().path()) {
             return poll::answer(kind, request, self).await;
         }
-        let route = Route::of(request.uri().path());
+        let streamed = routes::streamed(request.uri().path());
         let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
-        if route.is_none() && !is_health {
+        if streamed.is_none() && !is_health {
             return if is_grpc(request.headers()) {
                 let path: String = request.uri().path().chars().take(200).collect();
                 refuse(Status::new(Code::Unimplemented, format!("the relay has no method {path}")))
@@ -54,15 +53,11 @@ impl Services {
         if !is_grpc(&head.headers) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
-        let (protocol, kind, is_fetch) = match route {
-            Some(Route::Stream(protocol, kind)) => (protocol, kind, false),
-            Some(Route::Fetch(kind)) => (Protocol::Sotw, Some(kind), true),
+        let Some((protocol, kind)) = streamed else {
             // Health is reported whatever memory there is: refusing it would help nobody.
-            None => {
-                let (mut health, connection) = (self.server.health.clone(), self.connection);
-                let Ok(response) = health.call(Request::from_parts(head, body)).await;
-                return response.map(|body| ResponseBody::tonic(body, connection));
-            }
+            let (mut health, connection) = (self.server.health.clone(), self.connection);
+            let Ok(response) = health.call(Request::from_parts(head, body)).await;
+            return response.map(|body| ResponseBody::tonic(body, connection));
         };
         if self.server.admission.overload.refuses_new() {
             return refuse(Status::no_memory());
@@ -84,15 +79,9 @@ impl Services {
         .of_relay(head.headers.contains_key(RELAY_HEADER))
         .proven(self.peer.certificate.clone())
         .charged_to(self.connection.tenant().cloned());
-        let session = if is_fetch { session.one_shot() } else { session };
         let limits = &self.policy.limits;
         let stream = StreamBody::new(body, session, self.peer, self.connection, self.server, limits);
-        let mut stream = Box::new(stream);
-        // A refused Fetch has a head only.
-        match if is_fetch { stream.status_alone().await } else { None } {
-            Some(status) => grpc_status(status),
-            None => grpc(ResponseBody::Stream(stream)),
-        }
+        grpc(ResponseBody::Stream(Box::new(stream)))
     }
 }
 
@@ -111,14 +100,10 @@ fn grpc(body: ResponseBody) -> Response<ResponseBody> {
     response
 }
 
+/// Response that is a status alone, in its head.
 fn refuse(status: Status) -> Response<ResponseBody> {
     status.report("");
-    grpc_status(status.into_trailers())
-}
-
-/// Response that is a status alone, in its head.
-fn grpc_status(status: HeaderMap) -> Response<ResponseBody> {
     let mut response = grpc(ResponseBody::Text(None));
-    response.headers_mut().extend(status);
+    response.headers_mut().extend(status.into_trailers());
     response
 }

@@ -1,13 +1,11 @@
 //! Response body of a stream: everything that one client stream does.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::Body;
 use prost::Message as _;
 use tonic::Code;
@@ -79,8 +77,6 @@ pub(super) struct StreamBody {
     connection: Arc<Connection>,
     server: Arc<ServerState>,
     writing: Option<SendCursor<Outgoing>>,
-    /// Chunk that comes before those of `writing`.
-    first: Option<Bytes>,
     timer: LazyTimer,
     /// Whether it waits for the connection's turn for the first answer.
     awaits_turn: bool,
@@ -121,7 +117,6 @@ impl StreamBody {
             server,
             session,
             writing: None,
-            first: None,
             awaits_turn: false,
             timer: LazyTimer::default(),
             first_due: Instant::now() + limits.first_request_timeout,
@@ -132,16 +127,6 @@ impl StreamBody {
             registration,
             followed: 0,
         }
-    }
-
-    /// Waits for the first frame, and keeps it unless it is a status alone, which is returned.
-    pub(super) async fn status_alone(&mut self) -> Option<HeaderMap> {
-        let Ok(first) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await?;
-        match first.into_data() {
-            Ok(chunk) => self.first = Some(chunk),
-            Err(status) => return status.into_trailers().ok(),
-        }
-        None
     }
 
     /// Takes the next chunk of the message being sent.
@@ -164,13 +149,7 @@ impl StreamBody {
             let message = match self.requests.poll_message(cx) {
                 Poll::Pending => return self.charge_memory(now).map(|()| true),
                 Poll::Ready(Some(message)) => message?,
-                Poll::Ready(None) if !self.session.is_one_shot() => return Err(Status::ok()),
-                Poll::Ready(None) if self.session.client().is_some() => {
-                    return self.charge_memory(now).map(|()| true);
-                }
-                Poll::Ready(None) => {
-                    return Err(Status::new(Code::InvalidArgument, "a request is required"));
-                }
+                Poll::Ready(None) => return Err(Status::ok()),
             };
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
@@ -352,14 +331,6 @@ impl StreamBody {
                 }
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
             }
-            if self.session.is_one_shot() && self.session.client().is_some() {
-                let until = self.session.first_request_at() + self.session.rules().cold_deadline;
-                if now >= until {
-                    let reason = "the control plane has not answered for what was asked for; try again";
-                    return Poll::Ready(Err(Status::new(Code::Unavailable, reason)));
-                }
-                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
-            }
             if let Some(since) = incomplete_since {
                 let until = since + self.stall_timeout;
                 if now >= until {
@@ -406,12 +377,9 @@ impl Body for StreamBody {
         if this.ended {
             return Poll::Ready(None);
         }
-        let (now, was_writing) = (Instant::now(), this.writing.is_some());
-        if let Some(chunk) = this.first.take().or_else(|| this.chunk(now)) {
+        let now = Instant::now();
+        if let Some(chunk) = this.chunk(now) {
             return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
-        }
-        if was_writing && this.session.is_one_shot() {
-            return Poll::Ready(Some(Ok(this.end(Status::ok()))));
         }
         // Registered before the check, so that any later change wakes the stream.
         this.session.wake_handle().register(cx.waker());

@@ -18,7 +18,7 @@ pub struct RuleFigures {
     pub rule: String,
     /// Groups.
     pub groups: usize,
-    /// Streams, Fetches and polls.
+    /// Streams and polls.
     pub clients: usize,
     pub protocols: ProtocolFigures,
     /// Groups without a connection.

@@ -234,7 +234,7 @@ metrics! {
         "files of the directory source that cannot be used";
     GROUPS: Gauge "deltafan_groups" [GROUP], "node groups that clients have made, by the rule";
     GROUP_CLIENTS: Gauge "deltafan_group_clients" [GROUP],
-        "streams, Fetches and polls in node groups, by the rule";
+        "streams and polls in node groups, by the rule";
     GROUP_STALE: Gauge "deltafan_group_stale_seconds" [GROUP],
         "longest time for which resources of a node group may have been out of date, by the rule";
     GROUPS_UNANSWERED: Gauge "deltafan_groups_unanswered" [GROUP],

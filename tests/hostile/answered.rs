@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use deltafan::proto::DiscoveryRequest;
-use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, connect, node, subscription, try_unary,
-};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect, subscription};
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 
@@ -33,14 +30,13 @@ fn again_and_again<F: Future<Output = ()>>(target: &Target, attack: impl Fn(Chan
     });
 }
 
-async fn fetch(channel: Channel, names: &[&str]) {
-    let request = DiscoveryRequest {
-        node: Some(node("busy")),
-        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
-        ..DiscoveryRequest::default()
+/// Opens a stream for a name, and leaves it after the first response or a while.
+async fn ask_once(channel: Channel, name: &str, patience: Duration) {
+    let Some(mut stream) = Delta::try_open(&channel, DELTA_ADS).await else {
+        return tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    if try_unary(&channel, FETCH_CLUSTERS, request).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    if stream.try_send(subscription("busy", CDS, &[name])).await {
+        _ = tokio::time::timeout(patience, stream.next_message()).await;
     }
 }
 
@@ -49,32 +45,17 @@ fn cheap_requests_without_end() {
     let fixture = Fixture::start("");
     fixture.suffer(&[
         attack(
-            "unary Fetch of all clusters, on 20 connections",
+            "streams that end with their first answer, on 20 connections",
             "turns: a 128th of a thread for each connection",
-            |target| again_and_again(target, |channel| fetch(channel, &[])),
+            |target| again_and_again(target, |channel| ask_once(channel, "*", Duration::from_secs(1))),
         ),
         attack(
-            "unary Fetch of ever new names, on 20 connections",
+            "streams for ever new names, on 20 connections",
             "turns: a 128th of a thread for each connection",
             |target| {
                 again_and_again(target, |channel| async {
                     let name = format!("new-{}", rand::random::<u64>());
-                    _ = tokio::time::timeout(Duration::from_millis(20), fetch(channel, &[&name])).await;
-                });
-            },
-        ),
-        attack(
-            "streams that end with their first answer, on 20 connections",
-            "turns: a 128th of a thread for each connection",
-            |target| {
-                again_and_again(target, |channel| async move {
-                    let Some(mut stream) = Delta::try_open(&channel, DELTA_ADS).await else {
-                        return tokio::time::sleep(Duration::from_millis(5)).await;
-                    };
-                    let all = subscription("busy", CDS, &["*"]);
-                    if stream.try_send(all).await {
-                        _ = tokio::time::timeout(Duration::from_secs(1), stream.next_message()).await;
-                    }
+                    ask_once(channel, &name, Duration::from_millis(20)).await;
                 });
             },
         ),

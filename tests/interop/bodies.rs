@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use deltafan::proto::{DiscoveryRequest, Node};
-use deltafan_test_support::client::{CDS, FETCH_CLUSTERS, connect, unary};
+use deltafan_test_support::client::{CDS, SOTW_CLUSTERS, Sotw, connect};
 use deltafan_test_support::process::Process;
 use prost::Message as _;
 
@@ -50,11 +50,13 @@ fn is_exchanged_by(clients: Implementation) {
     let request = request();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let expected = runtime.block_on(async {
-        unary(&connect(&relay.uri()).await, FETCH_CLUSTERS, request.clone()).await.unwrap()
+        let mut stream = Sotw::open(&connect(&relay.uri()).await, SOTW_CLUSTERS).await;
+        stream.send(request.clone()).await;
+        stream.next_message().await.unwrap().expect("a response")
     });
     assert!(expected.len() > CLUSTERS * CLUSTER);
     for window in WINDOWS {
-        let response = clients.fetch_clusters(relay.listener, window, &request.encode_to_vec());
+        let response = clients.ask_for_clusters(relay.listener, window, &request.encode_to_vec());
         assert!(response == expected, "{} bytes with windows of {window}", response.len());
     }
 }

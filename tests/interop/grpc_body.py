@@ -1,8 +1,9 @@
-"""One unary call of gRPC C-core: the request is what stdin holds, the response goes to stdout.
+"""One stream of gRPC C-core: the request is what stdin holds, the first response goes to stdout.
 
     grpc_body.py ADDRESS METHOD WINDOW
 """
 
+import queue
 import sys
 
 import grpc
@@ -16,4 +17,11 @@ options = [
     ("grpc.http2.bdp_probe", 0),
 ]
 channel = grpc.insecure_channel(address, options=options)
-sys.stdout.buffer.write(channel.unary_unary(method)(sys.stdin.buffer.read(), timeout=300))
+requests = queue.SimpleQueue()
+requests.put(sys.stdin.buffer.read())
+# Never the end of the requests: that would end the stream.
+stream = channel.stream_stream(method)(iter(requests.get, None), timeout=300)
+sys.stdout.buffer.write(next(stream))
+sys.stdout.flush()
+stream.cancel()
+requests.put(None)

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use deltafan::proto::DiscoveryRequest;
 use deltafan::resource::TypeUrl;
-use deltafan_test_support::client::{connect, node, unary};
+use deltafan_test_support::client::{Sotw, connect};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::Process;
 
@@ -54,12 +53,8 @@ resources:
       explicit_http_config: {http2_protocol_options: {connection_keepalive: {interval: 30s, timeout: 5s}}}
 "##;
 
-const METHODS: [(&str, &str, &str); 4] = [
-    ("cds", "clusters", "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters"),
-    ("eds", "endpoints", "/envoy.service.endpoint.v3.EndpointDiscoveryService/FetchEndpoints"),
-    ("lds", "listeners", "/envoy.service.listener.v3.ListenerDiscoveryService/FetchListeners"),
-    ("rds", "routes", "/envoy.service.route.v3.RouteDiscoveryService/FetchRoutes"),
-];
+const TYPES: [(&str, &str); 4] =
+    [("cds", "clusters"), ("eds", "endpoints"), ("lds", "listeners"), ("rds", "routes")];
 
 /// Every answer of the examples, and what proto3 JSON has special forms for.
 #[tokio::test(flavor = "multi_thread")]
@@ -84,16 +79,12 @@ async fn r_rest_11_another_parser_reads_the_same_resources() {
     assert_eq!(relay.metric("deltafan_directory_failing_files"), 0.0, "the examples are good");
     let channel = connect(&relay.uri()).await;
     let mut read = 0;
-    for (short, what, method) in METHODS {
+    for (short, what) in TYPES {
         let answer = Http1::connect(relay.listener).poll(what, r#"{"resource_names": ["*"]}"#);
         answer.json();
-        let request = DiscoveryRequest {
-            node: Some(node("reader")),
-            type_url: TypeUrl::from_user(short).unwrap().as_str().to_owned(),
-            resource_names: vec!["*".to_owned()],
-            ..DiscoveryRequest::default()
-        };
-        let binary = unary(&channel, method, request).await.unwrap();
+        let type_url = TypeUrl::from_user(short).unwrap();
+        let mut stream = Sotw::asking(&channel, "reader", type_url.as_str(), &["*"]).await;
+        let binary = stream.next_message().await.unwrap().expect("a response");
         let [text, bytes] = ["json", "binpb"].map(|kind| folder.path().join(format!("{short}.{kind}")));
         fs::write(&text, &answer.body).unwrap();
         fs::write(&bytes, &binary).unwrap();

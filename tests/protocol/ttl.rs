@@ -298,16 +298,6 @@ fn r_ttl_02_a_heartbeat_of_a_cluster_repeats_no_endpoints() {
     assert_eq!(sotw.acked_with(&fixture, &names), ["cds eds-a:1@10000", "eds eds-a:1"]);
 }
 
-/// An answer that stands alone is never renewed, so that it tells no time.
-#[test]
-fn r_ttl_07_a_fetch_is_told_no_times() {
-    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000");
-    let mut client = sotw(&fixture);
-    client.session = client.session.one_shot();
-    client.ask(&fixture, "cds", &["*"]);
-    assert_eq!(client.told(&fixture), ["cds a:1"]);
-}
-
 #[test]
 fn r_rest_15_a_set_is_another_version_without_a_resource_that_ended() {
     use deltafan::subscription::{PollHistory, PollVerdict};

@@ -117,9 +117,9 @@ async fn every_transport_finds_the_group_of_its_node() {
         streams.push((stream, upstream));
     }
     for fleet in ["red", "blue", "red"] {
-        let request = sotw_subscription(&format!("{fleet}-2"), CDS, &["c"]);
-        let fetched = unary(&channel, FETCH_CLUSTERS, request).await.expect("an answer");
-        assert!(fetched.windows(fleet.len()).any(|window| window == fleet.as_bytes()), "{fleet}");
+        let mut stream = Delta::asking(&channel, &format!("{fleet}-2"), CDS, &["c"]).await;
+        let told = stream.response().await.encode_to_vec();
+        assert!(told.windows(fleet.len()).any(|window| window == fleet.as_bytes()), "{fleet}");
         // The versions of both are the same, and so are the requests but for their nodes.
         let mut http = Http1::connect(relay.listener);
         let body = format!(r#"{{"node": {{"id": "{fleet}-3"}}, "resource_names": ["c"]}}"#);
@@ -137,9 +137,8 @@ async fn a_client_that_no_rule_takes_is_refused_where_the_operator_says_so() {
     let status = stream.end().await;
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(status.message().contains("fleet"), "the rules that were tried: {}", status.message());
-    let request = sotw_subscription("1", CDS, &[]);
-    let fetched = unary(&connect(&relay.uri()).await, FETCH_CLUSTERS, request).await;
-    assert_eq!(fetched.expect_err("refused").code(), Code::PermissionDenied);
+    let mut stream = Sotw::asking(&connect(&relay.uri()).await, "1", CDS, &[]).await;
+    assert_eq!(stream.end().await.code(), Code::PermissionDenied);
     for body in [r#"{"node": {"id": "1"}}"#, "{}"] {
         let mut http = Http1::connect(relay.listener);
         let answer = http.poll("clusters", body);

@@ -4,8 +4,8 @@ pub(crate) use bytes::Bytes;
 pub(crate) use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
 pub(crate) use deltafan::resource::{Kind, TypeUrl};
 pub(crate) use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, MOMENT, PATIENCE, SDS, SOTW_ADS, Sotw,
-    connect, names, node, sotw_subscription, subscription, unary, versions,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, MOMENT, PATIENCE, SDS, SOTW_ADS, Sotw, connect, names, node,
+    sotw_subscription, subscription, unary, versions,
 };
 pub(crate) use deltafan_test_support::eventually;
 pub(crate) use deltafan_test_support::http1::Http1;

@@ -115,8 +115,7 @@ async fn clients_that_are_refused_are_named_in_the_log_and_nothing_is_well_meanw
     let channel = connect(&relay.uri()).await;
     Delta::asking(&channel, "bad-1", CDS, &["*"]).await.end().await;
     denied("bad-1");
-    let request = DiscoveryRequest { node: Some(node("bad-2")), ..DiscoveryRequest::default() };
-    assert!(unary(&channel, FETCH_CLUSTERS, request).await.is_err());
+    Sotw::asking(&channel, "bad-2", CDS, &[]).await.end().await;
     denied("bad-2");
     let poll = Http1::connect(relay.listener).poll("clusters", r#"{"node": {"id": "bad-3"}}"#);
     assert_eq!(poll.status, 403);

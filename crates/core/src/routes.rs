@@ -3,14 +3,6 @@
 use crate::cache::Protocol;
 use crate::resource::Kind;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Stream of one type, or of all.
-    Stream(Protocol, Option<Kind>),
-    /// Unary state-of-the-world request of one type.
-    Fetch(Kind),
-}
-
 /// Package, service without `DiscoveryService`, stem of its methods, type, and last part of the REST-JSON path, as in
 /// the annotations of Envoy's protos (R-REST-01). Types that speak delta only have none (R-EP-02, R-REST-14).
 type Service = (&'static str, &'static str, &'static str, Option<Kind>, Option<&'static str>);
@@ -35,19 +27,16 @@ const SERVICES: [Service; 11] = [
     ("runtime", "Runtime", "Runtime", Some(Kind::Runtime), Some("runtime")),
 ];
 
-impl Route {
-    pub fn of(path: &str) -> Option<Self> {
-        let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
-        let (package, service) = service.strip_suffix("DiscoveryService")?.split_once(".v3.")?;
-        let (_, _, name, kind, polled) =
-            SERVICES.into_iter().find(|row| row.0 == package && row.1 == service)?;
-        let delta_only = kind.is_some() && polled.is_none();
-        match (method.strip_suffix(name)?, kind) {
-            ("Delta", kind) => Some(Self::Stream(Protocol::Delta, kind)),
-            ("Stream", kind) if !delta_only => Some(Self::Stream(Protocol::Sotw, kind)),
-            ("Fetch", Some(kind)) if !delta_only => Some(Self::Fetch(kind)),
-            _ => None,
-        }
+/// Protocol and type of the streams at a path; all types if the type is `None`.
+pub fn streamed(path: &str) -> Option<(Protocol, Option<Kind>)> {
+    let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
+    let (package, service) = service.strip_suffix("DiscoveryService")?.split_once(".v3.")?;
+    let (_, _, name, kind, polled) = SERVICES.into_iter().find(|row| row.0 == package && row.1 == service)?;
+    let delta_only = kind.is_some() && polled.is_none();
+    match method.strip_suffix(name)? {
+        "Delta" => Some((Protocol::Delta, kind)),
+        "Stream" if !delta_only => Some((Protocol::Sotw, kind)),
+        _ => None,
     }
 }
 
@@ -82,11 +71,9 @@ mod tests {
             "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/StreamExtensionConfigs",
         ];
         for path in sotw {
-            assert!(matches!(Route::of(path), Some(Route::Stream(Protocol::Sotw, _))), "{path}");
+            assert!(matches!(streamed(path), Some((Protocol::Sotw, _))), "{path}");
             let delta = path.replace("/Stream", "/Delta");
-            assert!(matches!(Route::of(&delta), Some(Route::Stream(Protocol::Delta, _))), "{delta}");
-            let fetch = path.replace("/Stream", "/Fetch");
-            assert_eq!(Route::of(&fetch).is_some(), !path.contains("Aggregated"), "{fetch}");
+            assert!(matches!(streamed(&delta), Some((Protocol::Delta, _))), "{delta}");
         }
     }
 
@@ -97,9 +84,8 @@ mod tests {
             "endpoint.v3.LocalityEndpointDiscoveryService/{}LocalityEndpoints",
         ] {
             let path = |method| format!("/envoy.service.{}", service.replace("{}", method));
-            assert!(matches!(Route::of(&path("Delta")), Some(Route::Stream(Protocol::Delta, Some(_)))));
-            assert_eq!(Route::of(&path("Stream")), None);
-            assert_eq!(Route::of(&path("Fetch")), None);
+            assert!(matches!(streamed(&path("Delta")), Some((Protocol::Delta, Some(_)))));
+            assert_eq!(streamed(&path("Stream")), None);
         }
     }
 
@@ -168,9 +154,10 @@ mod tests {
             "/",
             "/envoy.service.",
             "/envoy.service.cluster.v3.ClusterDiscoveryService/",
+            "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters",
             "/a/b",
         ] {
-            assert_eq!((Route::of(path), polled_type(path)), (None, None), "{path}");
+            assert_eq!((streamed(path), polled_type(path)), (None, None), "{path}");
         }
     }
 }

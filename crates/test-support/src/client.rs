@@ -24,7 +24,7 @@ pub const MOMENT: Duration = Duration::from_millis(300);
 pub const SOTW_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 pub const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 pub const DELTA_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters";
-pub const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+pub const SOTW_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters";
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -241,21 +241,12 @@ pub async fn unary<Q: Message + 'static>(
     method: &'static str,
     request: Q,
 ) -> Result<Bytes, tonic::Status> {
-    let call = try_unary(channel, method, request);
-    tokio::time::timeout(PATIENCE, call).await.expect("an answer in time")
-}
-
-/// A unary call without a time limit, also where the relay refuses connections.
-pub async fn try_unary<Q: Message + 'static>(
-    channel: &Channel,
-    method: &'static str,
-    request: Q,
-) -> Result<Bytes, tonic::Status> {
     let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
     let request = tonic::Request::new(message_bytes(&request));
     let call = grpc.unary(request, PathAndQuery::from_static(method), BytesCodec);
-    call.await.map(tonic::Response::into_inner)
+    let answer = tokio::time::timeout(PATIENCE, call).await.expect("an answer in time");
+    answer.map(tonic::Response::into_inner)
 }
 
 /// The names of the resources of a delta response.

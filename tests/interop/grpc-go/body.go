@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// body makes one unary call: the request is what stdin holds, the response goes to stdout.
+// body opens a stream: the request is what stdin holds, the first response goes to stdout.
 //
 //	grpc-go body ADDRESS METHOD WINDOW
 func body(args []string) error {
@@ -35,10 +35,16 @@ func body(args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	var response []byte
-	err = connection.Invoke(ctx, method, &request, &response, grpc.ForceCodec(asIs{}),
-		grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32))
+	stream, err := connection.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
+		grpc.ForceCodec(asIs{}), grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32))
 	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(&request); err != nil {
+		return err
+	}
+	var response []byte
+	if err := stream.RecvMsg(&response); err != nil {
 		return err
 	}
 	_, err = os.Stdout.Write(response)

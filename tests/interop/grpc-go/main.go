@@ -1,5 +1,5 @@
 // A client of grpc-go that calls its target over and over, and prints each result as one line of JSON, as
-// tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one call: see body and clientStatus.
+// tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one request: see body and clientStatus.
 package main
 
 import (

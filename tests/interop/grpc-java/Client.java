@@ -6,15 +6,17 @@ import io.grpc.MethodDescriptor;
 import io.grpc.StatusRuntimeException;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.stub.ClientCalls;
+import io.grpc.stub.StreamObserver;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
  * A client of grpc-java that calls its target over and over, and prints each result as one line of JSON, as
- * tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one call: see {@link #body}.
+ * tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one request: see {@link #body}.
  */
 public final class Client {
   private static final MethodDescriptor.Marshaller<String> TEXT = new MethodDescriptor.Marshaller<>() {
@@ -56,10 +58,10 @@ public final class Client {
 
   private Client() {}
 
-  /** Makes one unary call: the request is what stdin holds, the response goes to stdout. */
+  /** Opens a stream: the request is what stdin holds, the first response goes to stdout. */
   private static void body(String address, String method, int window) throws IOException {
     MethodDescriptor<byte[], byte[]> call = MethodDescriptor.newBuilder(AS_IS, AS_IS)
-        .setType(MethodDescriptor.MethodType.UNARY)
+        .setType(MethodDescriptor.MethodType.BIDI_STREAMING)
         .setFullMethodName(method.substring(1))
         .build();
     ManagedChannel channel = NettyChannelBuilder.forTarget(address)
@@ -68,7 +70,25 @@ public final class Client {
         .maxInboundMessageSize(Integer.MAX_VALUE)
         .build();
     CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(300, TimeUnit.SECONDS);
-    System.out.write(ClientCalls.blockingUnaryCall(channel, call, options, System.in.readAllBytes()));
+    CompletableFuture<byte[]> response = new CompletableFuture<>();
+    StreamObserver<byte[]> responses = new StreamObserver<>() {
+      @Override
+      public void onNext(byte[] message) {
+        response.complete(message);
+      }
+
+      @Override
+      public void onError(Throwable error) {
+        response.completeExceptionally(error);
+      }
+
+      @Override
+      public void onCompleted() {
+        response.completeExceptionally(new IllegalStateException("the stream ended without a response"));
+      }
+    };
+    ClientCalls.asyncBidiStreamingCall(channel.newCall(call, options), responses).onNext(System.in.readAllBytes());
+    System.out.write(response.join());
     System.out.flush();
     channel.shutdownNow();
   }

@@ -83,7 +83,6 @@ pub struct Session {
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
     only: Option<TypeUrl>,
-    one_shot: bool,
     wake_handle: Arc<WakeHandle>,
     pub(super) client: Option<Arc<Client>>,
     /// Whether the peer is a relay, which may show the node of a client.
@@ -132,7 +131,6 @@ impl Session {
             profile: StreamProfile { protocol, aggregated: only.is_none(), ttl: TtlSupport::Unsupported },
             role: Role::default(),
             only,
-            one_shot: false,
             wake_handle: Arc::default(),
             client: None,
             of_relay: false,
@@ -158,17 +156,6 @@ impl Session {
         if self.client.is_none() {
             self.cache = cache;
         }
-    }
-
-    /// Ends the stream with its first response, complete but perhaps empty (unary Fetch).
-    #[must_use]
-    pub const fn one_shot(mut self) -> Self {
-        self.one_shot = true;
-        self
-    }
-
-    pub const fn is_one_shot(&self) -> bool {
-        self.one_shot
     }
 
     /// Sets whether the peer is a relay, which may show the node of a client.
@@ -339,10 +326,7 @@ impl Session {
             let spiffe_id = certificate.and_then(|of| of.spiffe_id.as_deref());
             self.is_named = self.cache.rollout().is_some_and(|of| of.names(&node, certificate));
             self.allotted = self.rules.permissions.allot(&self.rules.given, &node, spiffe_id);
-            // A response that stands alone is never renewed.
-            if !self.one_shot {
-                self.profile.ttl = ttl_support(&node, self.profile.protocol);
-            }
+            self.profile.ttl = ttl_support(&node, self.profile.protocol);
             if self.rules.observers && observes(&node) {
                 self.role = Role::Observer;
             }
@@ -353,11 +337,10 @@ impl Session {
         Ok(())
     }
 
-    /// Canary seat, if any. One-shot streams never answer, and a relay answers before its own
-    /// clients.
+    /// Canary seat, if any. A relay has none: it answers before its own clients.
     fn seat(&self, rollout: &Arc<Rollout>) -> Option<CanarySeat> {
         let client = self.client.as_ref()?;
-        let is_judge = !self.one_shot && self.role == Role::Client && !self.is_relay();
+        let is_judge = self.role == Role::Client && !self.is_relay();
         if is_judge { rollout.seat(&client.node_id, self.wake_handle.peer(), self.is_named) } else { None }
     }
 

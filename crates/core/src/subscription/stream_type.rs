@@ -236,7 +236,7 @@ impl StreamType {
             self.note_denied();
         }
         let empty_says_nothing = self.membership.profile().protocol == Protocol::Sotw && !full_state;
-        if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
+        if empty_says_nothing || self.subscription().is_empty() {
             self.must_answer = false;
         }
         if !self.resume_versions(rules, moment)? {
@@ -268,13 +268,12 @@ impl StreamType {
 
         let unknown_name = update.unknown_name && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard < self.needed() || unknown_name;
-        let whole = full_state || moment.one_shot;
         // A relay waits for the end of a set, and gets an incomplete one if need be.
         let is_begun = self.position.is_start() || owes_end;
         self.leaves_open = moment.is_relay && is_begun && update.wildcard < Completeness::Complete;
         let held_back =
             self.leaves_open && self.position.is_start() && moment.upstream == Upstream::Answering;
-        if (whole && unknown) || held_back {
+        if (full_state && unknown) || held_back {
             return Ok(Pending::Unknown);
         }
         let unknown = unknown || self.leaves_open;
@@ -516,8 +515,6 @@ impl StreamType {
 pub(super) struct EvaluationInput {
     pub(super) now: Instant,
     pub(super) upstream: Upstream,
-    /// The stream ends with its first answer, which must be complete (unary Fetch).
-    pub(super) one_shot: bool,
     /// The client is a relay, which cannot tell a part from the end of an answer.
     pub(super) is_relay: bool,
 }

@@ -90,7 +90,7 @@ impl Session {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
             return Err(NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())));
         }
-        let moment = EvaluationInput { now, upstream, one_shot: self.one_shot, is_relay: self.is_relay() };
+        let moment = EvaluationInput { now, upstream, is_relay: self.is_relay() };
         let pending = self.evaluate(moment).map_err(|behind| NextStep::Close(behind.into()))?;
         let mut pending = pending.ok_or(NextStep::Wait(Some(now)))?;
 

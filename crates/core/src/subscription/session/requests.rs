@@ -272,7 +272,6 @@ impl Session {
         let type_url = self.type_of(&request.type_url)?;
         self.rules.check_list(&request.resource_names, &request.resource_locators)?;
         let legacy = self.allows_legacy_wildcard(&type_url);
-        let one_shot = self.one_shot;
 
         let Some(at) = self.find(&type_url) else {
             // A nonce or a version in the first request belongs to another stream (R-SotW-09).
@@ -281,7 +280,7 @@ impl Session {
             let only_wildcard = subscription.is_lone_wildcard();
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.wants = wants;
-            state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
+            state.must_answer = state.kind.full_state() && !state.subscription().is_empty();
             state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
                 state.own_mut().resumed = Some(ResumedVersions::Digest(request.version_info));

@@ -38,7 +38,7 @@ impl StreamType {
         rules: &SessionConfig,
         moment: EvaluationInput,
     ) -> bool {
-        let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
+        let may_hold = self.may_hold || self.subscription().wildcard;
         let of = self.membership.of();
         let knows = |names| of.parameter_view().scope().is_all() || of.knows_any_of(names);
         let knows = update.known_name && knows(self.subscription().names());
@@ -69,7 +69,7 @@ impl StreamType {
         let mixes = subscription.wildcard && !subscription.names().is_empty();
         let resumed = matches!(self.own().resumed, Some(ResumedVersions::Versions(_)));
         let excludes = subscription.wildcard && self.is_full_state();
-        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || resumed || mixes || excludes;
+        let may_hold = self.may_hold || moment.is_relay || resumed || mixes || excludes;
         // Names of other types are sent one by one, and never proven absent.
         let is_shown_whole = self.kind.full_state() || subscription.wildcard;
         self.membership.role() == Role::Client && is_shown_whole && may_hold
