@@ -226,13 +226,6 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
-    /// Sends `100 Continue` to a peer that waits for it (RFC 9110, section 10.1.1), unless there is
-    /// a response.
-    pub(super) fn invite(&mut self, at: usize) {
-        let block = self.status(StatusCode::CONTINUE);
-        self.put_block(self.streams[at].id, &block, false);
-    }
-
     /// Sends the header block of a response, which is the whole response if `end`.
     pub(super) fn respond(&mut self, at: usize, status: StatusCode, headers: &HeaderMap, end: bool) {
         self.heads -= std::mem::take(&mut self.streams[at].head_bytes);
@@ -268,7 +261,7 @@ impl<X: StreamHandler> Connection<X> {
     }
 
     /// Start of the header block of a response.
-    fn status(&mut self, status: StatusCode) -> Vec<u8> {
+    pub(super) fn status(&mut self, status: StatusCode) -> Vec<u8> {
         let mut block = self.block_start();
         hpack::encode(":status", status.as_str().as_bytes(), &mut block);
         block

@@ -21,10 +21,6 @@ struct Shared {
     has_ended: AtomicBool,
     /// Bytes read since [`RequestBuffer::take_read`]: the window grows by as many.
     read: AtomicUsize,
-    /// Whether the peer sent `expect: 100-continue` and waits.
-    awaits_invitation: AtomicBool,
-    /// Whether the body is being read, so that the peer must get `100 Continue`.
-    invites: AtomicBool,
     /// Whether a window holds the response back.
     held_back: AtomicBool,
     /// Whether the response has something to send and waits for that window.
@@ -44,15 +40,12 @@ struct Unread {
 pub(super) struct RequestBuffer(Arc<Shared>);
 
 impl RequestBuffer {
-    /// If `waits`, the peer sends the body only when it is read.
-    pub(super) fn new(waits: bool) -> Self {
+    pub(super) fn new() -> Self {
         Self(Arc::new(Shared {
             unread: Mutex::default(),
             has_data: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             read: AtomicUsize::new(0),
-            awaits_invitation: AtomicBool::new(waits),
-            invites: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             waits: AtomicBool::new(false),
         }))
@@ -74,11 +67,6 @@ impl RequestBuffer {
 
     pub(super) fn end(&self) {
         self.0.has_ended.store(true, Release);
-    }
-
-    /// Whether `100 Continue` is due. Resets the flag.
-    pub(super) fn take_invitation(&self) -> bool {
-        self.0.invites.load(Relaxed) && self.0.invites.swap(false, Relaxed)
     }
 
     /// Sets whether a window holds the response back. Must be called before the response is polled.
@@ -130,14 +118,7 @@ impl Body for RequestBody {
             let data = self.take();
             return Poll::Ready(Some(Ok(Frame::data(data.freeze()))));
         }
-        if has_ended {
-            return Poll::Ready(None);
-        }
-        if self.0.awaits_invitation.load(Relaxed) {
-            self.0.awaits_invitation.store(false, Relaxed);
-            self.0.invites.store(true, Relaxed);
-        }
-        Poll::Pending
+        if has_ended { Poll::Ready(None) } else { Poll::Pending }
     }
 
     fn is_end_stream(&self) -> bool {

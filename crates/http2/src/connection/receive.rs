@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use http::request;
+use http::{StatusCode, header, request};
 
 use super::{Block, Connection, Phase, Shutdown};
 use crate::frame::{self, Head, Kind, flag};
@@ -315,6 +315,12 @@ impl<X: StreamHandler> Connection<X> {
         };
         self.idle = None;
         self.heads += request.size;
+        let expected = request.parts.headers.get(header::EXPECT).filter(|_| !end_stream);
+        if expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+            // RFC 9110, section 10.1.1.
+            let block = self.status(StatusCode::CONTINUE);
+            self.put_block(id, &block, false);
+        }
         let mut handler = open(id, request.parts);
         if end_stream {
             handler.end();

@@ -56,9 +56,7 @@ impl<B> ActiveStream<B> {
         F: Future<Output = Response<B>> + Send + 'static,
     {
         let waker = Waker::from(Arc::clone(&waker_handle));
-        let expected = head.headers.get(http::header::EXPECT);
-        let waits = expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let incoming = RequestBuffer::new(waits);
+        let incoming = RequestBuffer::new();
         let answer = service(Request::from_parts(head, incoming.body()));
         let state = State::Answering(Box::pin(answer));
         Self { incoming, waker_handle, waker, state, chunk: Bytes::new(), held_back: false }
@@ -161,12 +159,7 @@ fn poll_response<B: Body<Data = Bytes> + Unpin>(
     let mut cx = Context::from_waker(waker);
     match state {
         State::Answering(answer) => {
-            let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else {
-                if incoming.take_invitation() {
-                    connection.invite(at);
-                }
-                return Polled::Pending;
-            };
+            let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else { return Polled::Pending };
             let (parts, body) = response.into_parts();
             let end = body.is_end_stream();
             *state = State::Sending(body);
