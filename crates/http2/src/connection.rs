@@ -74,6 +74,8 @@ pub(super) struct Connection<X> {
     ping_sent_at: Option<Instant>,
     /// Time since which no stream is open, if known.
     idle: Option<Instant>,
+    /// Whether the peer was asked to go because no stream was open for `idle_timeout`.
+    pub(super) was_idle: bool,
     /// Streams refused because too many were open, since the driver took the count.
     pub(super) refused: u64,
 }
@@ -108,6 +110,7 @@ impl<X: StreamHandler> Connection<X> {
             last_received: now,
             ping_sent_at: None,
             idle: None,
+            was_idle: false,
             refused: 0,
         }
     }
@@ -364,18 +367,19 @@ impl<X: StreamHandler> Connection<X> {
     }
 
     /// Checks for open streams, and starts a shutdown after `idle_timeout` without one. Returns
-    /// when to check again, and whether the shutdown started now.
-    pub(super) fn keep_idle(&mut self, now: Instant) -> (Option<Instant>, bool) {
+    /// when to check again.
+    pub(super) fn keep_idle(&mut self, now: Instant) -> Option<Instant> {
         if !self.streams.is_empty() || self.shutdown != Shutdown::No {
             self.idle = None;
-            return (None, false);
+            return None;
         }
         let until = *self.idle.get_or_insert(now) + self.limits.idle_timeout;
         if now < until {
-            return (Some(until), false);
+            return Some(until);
         }
         self.shut_down(now);
-        (Some(now + self.limits.keepalive_timeout), true)
+        self.was_idle = true;
+        None
     }
 
     /// Second step of a shutdown: streams opened from here on are ignored.

@@ -115,13 +115,9 @@ pub struct Serve<IO, S, B> {
     alarm: Pin<Box<Sleep>>,
     /// Time that `alarm` is set to.
     alarm_at: Instant,
-    /// Whether `alarm` was set since it was last polled.
-    alarm_set: bool,
     /// First stream to poll in the next batch.
     turn: u32,
     stuck: MinRate,
-    /// Whether the peer was asked to go because no stream was open for `idle_timeout`.
-    idle: bool,
     lifecycle: Lifecycle,
 }
 
@@ -134,19 +130,17 @@ where
 {
     pub fn new(io: IO, limits: Arc<Limits>, service: S) -> Self {
         let now = tokio::time::Instant::now().into_std();
-        let first = now + limits.head_timeout.min(limits.keepalive_interval);
         Self {
             io,
             service,
             connection: Connection::new(limits, now),
             ready: Arc::default(),
             write_buffer: WriteBuffer::default(),
-            alarm: Box::pin(tokio::time::sleep_until(first.into())),
-            alarm_at: first,
-            alarm_set: true,
+            // Set by the first poll.
+            alarm: Box::pin(tokio::time::sleep_until(now.into())),
+            alarm_at: now,
             turn: 0,
             stuck: MinRate::default(),
-            idle: false,
             lifecycle: Lifecycle::Serving,
         }
     }
@@ -163,7 +157,7 @@ where
 
     /// Takes whether the peer was asked to go for being idle.
     pub const fn take_idle(&mut self) -> bool {
-        std::mem::replace(&mut self.idle, false)
+        std::mem::replace(&mut self.connection.was_idle, false)
     }
 
     /// Schedules all streams. The connection must be polled next.
@@ -227,7 +221,7 @@ where
     fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Step, ServeError> {
         let start = tokio::time::Instant::now();
         let now = start.into_std();
-        for round in 0..MAX_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let mut moved = 0;
             let flushed = self.write_buffer.poll_flush(&mut self.io, cx, &mut moved)?;
             if moved > 0 {
@@ -242,13 +236,6 @@ where
             };
             if matches!(heard, ReadOutcome::Eof) {
                 return Ok(Step::Gone);
-            }
-            if round == 0 {
-                // Input that is there counts as received, however late this connection was polled.
-                if self.write_buffer.is_empty() && !self.connection.waits_for_window() {
-                    self.stuck.pause(now);
-                }
-                self.keep_time(cx, now)?;
             }
             let mut full = flushed.is_pending();
             if !full {
@@ -274,14 +261,14 @@ where
                 ReadOutcome::Data | ReadOutcome::Eof => false,
             };
             if nothing_to_hear && (full || self.connection.scheduled.is_empty()) {
-                self.note_stuck(cx, now);
-                self.note_idle(cx, now);
+                self.keep_time(cx, now, true)?;
                 return Ok(Step::Wait);
             }
             if start.elapsed() >= SLICE {
                 break;
             }
         }
+        self.keep_time(cx, now, false)?;
         cx.waker().wake_by_ref();
         Ok(Step::Wait)
     }
@@ -336,9 +323,19 @@ where
         drain_control(&mut self.connection, batch);
     }
 
-    /// Handles due timeouts, and sets the alarm for the next.
-    fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), ServeError> {
+    /// Handles due timeouts, and sets the alarm for the next. Called last: input that is there counts as received,
+    /// however late this connection was polled. `is_done`: nothing more can be done now.
+    fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant, is_done: bool) -> Result<(), ServeError> {
+        if !self.write_buffer.is_empty() || self.connection.waits_for_window() {
+            self.stuck.wait(now);
+        } else if is_done {
+            self.stuck.end();
+        } else {
+            self.stuck.pause(now);
+        }
+        let idle = self.connection.keep_idle(now);
         let mut next = self.connection.keep_time(now)?;
+        next = idle.map_or(next, |idle| next.min(idle));
         if let Some(since) = self.stuck.since() {
             let stall = self.connection.limits.stall_timeout;
             if now >= since + stall {
@@ -348,53 +345,17 @@ where
         }
         // A deadline that moved into the future is checked when the alarm goes off: setting the
         // timer for each frame would cost more.
+        let mut is_due = false;
         if next < self.alarm_at || now >= self.alarm_at {
-            self.set_alarm(next, now);
+            self.alarm.as_mut().reset(in_step(next, now).into());
+            self.alarm_at = next;
+            is_due = self.alarm.as_mut().poll(cx).is_ready();
         }
-        self.listen(cx);
+        // A PING, GOAWAY or RST_STREAM must be written, unless the socket is full, which wakes the task.
+        if is_due || (self.write_buffer.is_empty() && !self.connection.control.is_empty()) {
+            cx.waker().wake_by_ref();
+        }
         Ok(())
-    }
-
-    fn set_alarm(&mut self, next: Instant, now: Instant) {
-        self.alarm.as_mut().reset(in_step(next, now).into());
-        self.alarm_at = next;
-        self.alarm_set = true;
-    }
-
-    fn listen(&mut self, cx: &mut Context<'_>) {
-        if std::mem::take(&mut self.alarm_set) && self.alarm.as_mut().poll(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    fn note_idle(&mut self, cx: &mut Context<'_>, now: Instant) {
-        let (until, told) = self.connection.keep_idle(now);
-        if told {
-            self.idle = true;
-            // The GOAWAY must be written.
-            cx.waker().wake_by_ref();
-        }
-        if let Some(until) = until.filter(|until| *until < self.alarm_at) {
-            self.set_alarm(until, now);
-            self.listen(cx);
-        }
-    }
-
-    fn note_stuck(&mut self, cx: &mut Context<'_>, now: Instant) {
-        if self.write_buffer.is_empty() && !self.connection.waits_for_window() {
-            self.stuck.end();
-            if self.connection.blocked.is_empty() {
-                return;
-            }
-        } else {
-            self.stuck.wait(now);
-        }
-        // The deadline may have passed already.
-        let until = self.stuck.since().unwrap_or(now) + self.connection.limits.stall_timeout;
-        if until < self.alarm_at {
-            self.set_alarm(until, now);
-            self.listen(cx);
-        }
     }
 }
 
