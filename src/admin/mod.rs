@@ -37,7 +37,7 @@ use tonic::body::Body;
 
 use self::answer_lane::Lane;
 pub use self::relay_status::{LoadedConfig, Ready, RelayStatus};
-use crate::downstream::{WireProtocol, WriteTimeout};
+use crate::downstream::{WireProtocol, WriteTimeout, rewind};
 use crate::fleet::LookError;
 use crate::grpc::NOT_XDS;
 use crate::http2::{Limits, Serve};
@@ -134,22 +134,24 @@ const fn http2_limits() -> Limits {
 
 /// Serves HTTP/1, or HTTP/2 after its preface.
 async fn serve_connection(
-    socket: TcpStream,
+    mut socket: TcpStream,
     peer: SocketAddr,
     report: Arc<RelayStatus>,
     shared: Arc<Shared>,
     http2: Arc<Limits>,
 ) -> anyhow::Result<()> {
-    if timeout(FIRST_BYTES, WireProtocol::sniff(&socket)).await?? == WireProtocol::Http2 {
+    let (protocol, start) = timeout(FIRST_BYTES, WireProtocol::sniff(&mut socket)).await??;
+    if protocol == WireProtocol::Http2 {
         let answer = move |request| respond(request, peer, Arc::clone(&report), Arc::clone(&shared));
-        return Ok(Serve::new(socket, http2, answer).await?);
+        return Ok(Serve::new(socket, http2, answer).behind(&start).await?);
     }
     let answer = move |request: Request<Incoming>| {
         respond(request, peer, Arc::clone(&report), Arc::clone(&shared)).map(Ok::<_, Infallible>)
     };
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-    Ok(http1.serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL)), service_fn(answer)).await?)
+    let socket = WriteTimeout::new(rewind(socket, start), STALL);
+    Ok(http1.serve_connection(TokioIo::new(socket), service_fn(answer)).await?)
 }
 
 async fn respond<B>(

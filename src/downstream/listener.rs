@@ -168,11 +168,11 @@ impl Listener {
             // Separate futures, so that none is as large as the largest.
             match (accepted, &self.tls) {
                 (AcceptedSocket::Tcp(socket, _), None) => {
-                    spawn(guard, source, serve_cleartext(socket, |socket| socket, pending));
+                    spawn(guard, source, serve_cleartext(socket, pending));
                 }
                 (AcceptedSocket::Unix(socket), None) => {
-                    let into = |socket| Box::new(socket) as BoxedTransport;
-                    spawn(guard, source, serve_cleartext(socket, into, pending));
+                    let socket: BoxedTransport = Box::new(socket);
+                    spawn(guard, source, serve_cleartext(socket, pending));
                 }
                 (AcceptedSocket::Tcp(socket, _), Some(tls)) => {
                     spawn(guard, source, tls.clone().serve(socket, pending));

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use tokio::io::AsyncBufReadExt as _;
+use tokio::io::AsyncReadExt as _;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
@@ -25,7 +25,7 @@ use super::handshake::{HandshakeGivenUp, schedule};
 use super::policy::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
 use super::server_state::{ServerState, Services};
-use super::transport::{BoxedTransport, Peek, Transport, WireProtocol, WriteTimeout};
+use super::transport::{BoxedTransport, Departure, Transport, WireProtocol, WriteTimeout, rewind};
 use crate::fairness::LONGEST_HANDSHAKE_WAIT;
 use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
@@ -73,58 +73,51 @@ impl PendingConnection {
     }
 }
 
-/// Serves a socket without TLS, as the transport that `into` makes of it.
-pub(super) async fn serve_cleartext<S: Peek, IO: Transport>(
-    socket: S,
-    into: fn(S) -> IO,
+/// Serves a socket without TLS.
+pub(super) async fn serve_cleartext(
+    socket: impl Transport,
     pending: PendingConnection,
 ) -> Result<(), ConnectionError> {
     let (services, _slot) = pending.services(None)?;
-    match sniff_protocol(&socket, &services).await? {
-        // Boxed, so that HTTP/2 connections do not keep room for it.
-        Some(WireProtocol::Http1) => Box::pin(serve_http1(into(socket), services)).await,
-        Some(WireProtocol::Http2) => serve_http2(into(socket), services).await,
-        Some(other) => reject(&socket, other, &services),
-        None => Ok(()),
-    }
+    serve_http(socket, services).await
 }
 
-fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
-    format!("no bytes came within {limit:?} (downstream.first_request_timeout)").into()
-}
-
-/// Waits for the first bytes; no protocol timeout applies yet. `None` if the connection must close first.
-async fn sniff_protocol(
-    socket: &impl Peek,
-    services: &Services,
-) -> Result<Option<WireProtocol>, ConnectionError> {
+/// Serves the protocol that the first bytes show.
+async fn serve_http(mut socket: impl Transport, services: Services) -> Result<(), ConnectionError> {
+    // No timeout of a protocol applies yet.
     let limit = services.policy.limits.first_request_timeout;
-    tokio::select! {
-        protocol = tokio::time::timeout(limit, WireProtocol::sniff(socket)) => {
-            Ok(Some(protocol.map_err(|_| first_bytes_timed_out(limit))??))
+    let sniffed = tokio::select! {
+        sniffed = tokio::time::timeout(limit, WireProtocol::sniff(&mut socket)) => sniffed,
+        () = services.connection.until_closing() => return Ok(()),
+    };
+    let late = |_| format!("no bytes came within {limit:?} (downstream.first_request_timeout)");
+    let (protocol, start) = sniffed.map_err(late)??;
+    match protocol {
+        // Boxed, so that HTTP/2 connections do not keep room for it.
+        WireProtocol::Http1 => Box::pin(serve_http1(rewind(socket, start), services)).await,
+        WireProtocol::Http2 => serve_http2(socket, start, services).await,
+        WireProtocol::Tls | WireProtocol::Unknown => {
+            // Discarded, because closing a socket with unread bytes resets it.
+            _ = socket.read(&mut [0; 1024]).now_or_never();
+            if protocol == WireProtocol::Tls {
+                services.server.note_tls_to_cleartext(&*services.peer);
+                return Err("the client began a TLS handshake, and this listener has no `tls`".into());
+            }
+            Err("the client speaks neither HTTP/1 nor HTTP/2".into())
         }
-        () = services.connection.until_closing() => Ok(None),
     }
-}
-
-fn reject(socket: &impl Peek, protocol: WireProtocol, services: &Services) -> Result<(), ConnectionError> {
-    // Discarded, because closing a socket with unread bytes resets it.
-    socket.discard();
-    if protocol == WireProtocol::Tls {
-        services.server.note_tls_to_cleartext(&*services.peer);
-        return Err("the client began a TLS handshake, and this listener has no `tls`".into());
-    }
-    Err("the client speaks neither HTTP/1 nor HTTP/2".into())
 }
 
 // Neither this nor `drive` is an `async fn`: its future would keep room for the arguments beside what it makes of them.
 fn serve_http2<IO: Transport>(
     socket: IO,
+    start: Vec<u8>,
     services: Services,
 ) -> impl Future<Output = Result<(), ConnectionError>> + Send {
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let budget = services.server.scheduler.budget();
-    let serve = Serve::new(socket, http2, move |request| services.clone().answer(request.map(Either::Left)));
+    let answer = move |request: Request<_>| services.clone().answer(request.map(Either::Left));
+    let serve = Serve::new(socket, http2, answer).behind(&start);
     let mut held = 0;
     drive(connection, budget, serve, Serve::shut_down, move |connection, serve| {
         let holds = serve.held();
@@ -226,15 +219,14 @@ impl TlsListener {
 
     pub(super) async fn serve(
         self,
-        socket: impl Transport + Peek + 'static,
+        socket: impl Transport + Departure,
         pending: PendingConnection,
     ) -> Result<(), ConnectionError> {
         let settings = self.settings.load();
         // Boxed, so that a connection does not keep the memory of its handshake.
         let handshake = self.handshake(socket, settings.config(), &pending);
-        let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
+        let Some(socket) = Box::pin(handshake).await? else { return Ok(()) };
         let (_, session) = socket.get_ref();
-        let is_http2 = session.alpn_protocol() == Some(b"h2");
         let shown = session.peer_certificates().and_then(Shown::now);
         let certificate = match shown.as_ref().map(|shown| Certificate::from_der(shown.own())) {
             None => None,
@@ -259,19 +251,8 @@ impl TlsListener {
         }
         telemetry::tls_handshake("ok");
         let (services, _slot) = pending.services(certificate)?;
-        if is_http2 {
-            return serve_http2::<BoxedTransport>(socket, services).await;
-        }
-        // hyper has no timeout for the first request of an HTTP/1 connection.
-        let limit = services.policy.limits.first_request_timeout;
-        let connection = Arc::clone(&services.connection);
-        tokio::select! {
-            began = tokio::time::timeout(limit, socket.fill_buf()) => {
-                began.map_err(|_| first_bytes_timed_out(limit))??;
-            }
-            () = connection.until_closing() => return Ok(()),
-        }
-        Box::pin(serve_http1::<BoxedTransport>(socket, services)).await
+        let socket: BoxedTransport = socket;
+        serve_http(socket, services).await
     }
 
     /// Closes connections with certificates no longer accepted, whenever the client CA or the revocation list
@@ -306,14 +287,14 @@ impl TlsListener {
     }
 
     /// Performs the handshake; `None` if the connection must close first.
-    async fn handshake<IO: Transport + Peek>(
+    async fn handshake<IO: Transport + Departure>(
         &self,
         socket: IO,
         config: Arc<ServerConfig>,
         pending: &PendingConnection,
     ) -> Result<Option<Box<TlsStream<IO>>>, ConnectionError> {
         let (limit, source) = (self.handshake_timeout, pending.source);
-        let has_left = |accept: &Accept<IO>| accept.get_ref().is_some_and(Peek::has_left);
+        let has_left = |accept: &Accept<IO>| accept.get_ref().is_some_and(Departure::has_left);
         let permits = pending.server.scheduler.request_permit();
         let handshake = schedule(permits, limit, TlsAcceptor::from(config).accept(socket), has_left);
         let done = tokio::select! {

@@ -5,33 +5,26 @@
 //! hyper waits for an HTTP/1 socket for ever. A client that stops reading would keep an answer and its
 //! connection (R-Relay-22). So a transport that takes next to nothing times out.
 
-use std::io;
+use std::io::{self, Cursor};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::scheduler::LazyTimer;
 use crate::http2::{MIN_BYTES, MinRate};
 
-pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for T {}
 
 pub(super) type BoxedTransport = Box<dyn Transport>;
 
-/// Socket whose first bytes can be read without taking them.
-pub(crate) trait Peek: Sync {
-    /// Copies arrived bytes once there are any, and leaves them in place. Returns 0 at the end.
-    fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
-
-    /// Discards arrived bytes.
-    fn discard(&self);
-
+/// Socket that knows whether its peer has left.
+pub(super) trait Departure {
     /// Whether the peer is known to have closed the connection, even behind unread bytes. Makes no system
     /// call.
     fn has_left(&self) -> bool;
@@ -42,36 +35,13 @@ fn is_closed(ready: Option<io::Result<Ready>>) -> bool {
     ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
 
-impl Peek for TcpStream {
-    async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
-        Self::peek(self, into).await
-    }
-
-    fn discard(&self) {
-        _ = self.try_read(&mut [0; 1024]);
-    }
-
+impl Departure for TcpStream {
     fn has_left(&self) -> bool {
         is_closed(self.ready(Interest::READABLE).now_or_never())
     }
 }
 
-impl Peek for UnixStream {
-    async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            self.readable().await?;
-            let peeked = self.try_io(Interest::READABLE, || Ok(recv(self, &mut *into, RecvFlags::PEEK)?.1));
-            match peeked {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                peeked => return peeked,
-            }
-        }
-    }
-
-    fn discard(&self) {
-        _ = self.try_read(&mut [0; 1024]);
-    }
-
+impl Departure for UnixStream {
     fn has_left(&self) -> bool {
         is_closed(self.ready(Interest::READABLE).now_or_never())
     }
@@ -89,10 +59,10 @@ pub(crate) enum WireProtocol {
 
 impl WireProtocol {
     /// Bytes that distinguish HTTP/2 from every method of HTTP/1.
-    const SNIFFED_BYTES: usize = 3;
+    const SNIFFED_BYTES: u64 = 3;
 
-    fn of(start: [u8; Self::SNIFFED_BYTES]) -> Self {
-        match &start {
+    fn of(start: &[u8]) -> Self {
+        match start {
             b"PRI" => Self::Http2,
             // Not every word in capitals: a faulty HTTP/2 preface ends the connection (RFC 9113, section
             // 3.4).
@@ -103,23 +73,18 @@ impl WireProtocol {
         }
     }
 
-    /// Detects the protocol. The bytes stay in the socket.
-    pub(crate) async fn sniff(socket: &impl Peek) -> io::Result<Self> {
-        let mut start = [0; Self::SNIFFED_BYTES];
-        let mut pause = Duration::from_millis(5);
-        loop {
-            match socket.peek(&mut start).await? {
-                0 => return Ok(Self::Unknown),
-                Self::SNIFFED_BYTES => return Ok(Self::of(start)),
-                // Peeked bytes stay readable, so only time can pass. The pause grows, because one byte costs
-                // a client nothing.
-                _ => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(320));
-                }
-            }
-        }
+    /// Detects the protocol. Returns the bytes that were read for that too.
+    pub(crate) async fn sniff(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<(Self, Vec<u8>)> {
+        let mut start = Vec::new();
+        socket.take(Self::SNIFFED_BYTES).read_to_end(&mut start).await?;
+        Ok((Self::of(&start), start))
     }
+}
+
+/// Puts bytes back that were read from a transport.
+pub(crate) fn rewind(transport: impl Transport, start: Vec<u8>) -> impl Transport {
+    let (read, write) = tokio::io::split(transport);
+    tokio::io::join(Cursor::new(start).chain(read), write)
 }
 
 /// Transport whose writes fail after it took less than [`MIN_BYTES`] for too long.
@@ -207,7 +172,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 

@@ -49,7 +49,7 @@ pub(super) struct Connection<X> {
     pub(super) scheduled: Vec<u32>,
     /// Frames that are written first. The driver takes them.
     pub(super) control: Vec<u8>,
-    arriving: Arriving,
+    pub(super) arriving: Arriving,
     decoder: hpack::Decoder,
     peer: Peer,
     send_window: SendWindow,
@@ -462,10 +462,10 @@ fn encode_all(headers: &HeaderMap, block: &mut Vec<u8>) {
 }
 
 #[derive(Debug, Default)]
-struct Arriving {
+pub(super) struct Arriving {
     phase: Phase,
     /// Start of the preface or of a frame.
-    partial: Vec<u8>,
+    pub(super) partial: Vec<u8>,
     block: Option<Block>,
 }
 

@@ -145,6 +145,13 @@ where
         }
     }
 
+    /// Puts bytes first that were read to detect HTTP/2, less than the preface.
+    #[must_use]
+    pub fn behind(mut self, start: &[u8]) -> Self {
+        self.connection.arriving.partial.extend_from_slice(start);
+        self
+    }
+
     /// Bytes kept for the peer, without those that its requests and responses keep.
     pub fn held(&self) -> usize {
         self.connection.held() + self.write_buffer.len()
