@@ -24,16 +24,13 @@ use tokio::time::{Instant, sleep};
 use super::scheduler::PermitRequest;
 use crate::fairness::{LONGEST_HANDSHAKE_WAIT, PLACED_HANDSHAKE_POLLS};
 
-/// Reason for which a handshake was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HandshakeGivenUp {
-    /// The peer exceeded the time limit.
-    TimedOut,
-    /// It had no turn in time.
-    Waited,
-    /// The peer closed the connection before its turn.
-    Left,
-}
+/// Reason for which a handshake was given up: a metric label and a text.
+pub(super) type HandshakeGivenUp = (&'static str, &'static str);
+
+const TIMED_OUT: HandshakeGivenUp = ("timeout", "not done within `downstream.handshake_timeout`");
+const WAITED: HandshakeGivenUp =
+    ("waited", "had no turn in time: too many clients connect at once; the client has to come again");
+const LEFT: HandshakeGivenUp = ("left", "the client closed the connection before its turn");
 
 /// Polls a handshake with permits, within `limit`, which excludes the wait for permits. `has_left` tells whether
 /// its peer is known to be gone.
@@ -55,10 +52,10 @@ pub(super) async fn schedule<F: Future + Unpin>(
         };
         // Without work, the permit goes to the next one at once.
         if waits.is_some() && has_left(&handshake) {
-            return Poll::Ready(Err(HandshakeGivenUp::Left));
+            return Poll::Ready(Err(LEFT));
         }
         if polls == 0 && arrived.elapsed() > LONGEST_HANDSHAKE_WAIT {
-            return Poll::Ready(Err(HandshakeGivenUp::Waited));
+            return Poll::Ready(Err(WAITED));
         }
         polls = polls.saturating_add(1);
         if let Some(since) = waits.take() {
@@ -71,7 +68,7 @@ pub(super) async fn schedule<F: Future + Unpin>(
             return Poll::Ready(Ok(done));
         }
         ready!(timeout.as_mut().poll(cx));
-        Poll::Ready(Err(HandshakeGivenUp::TimedOut))
+        Poll::Ready(Err(TIMED_OUT))
     })
     .await
 }
@@ -207,7 +204,7 @@ mod tests {
         drop(all);
         let start = Instant::now();
         waiting.await.unwrap().expect("it was not late");
-        assert_eq!(stalled.await.unwrap(), Err(HandshakeGivenUp::TimedOut), "this one was");
+        assert_eq!(stalled.await.unwrap(), Err(TIMED_OUT), "this one was");
         assert_eq!(start.elapsed().as_secs(), 2);
     }
 
@@ -226,8 +223,8 @@ mod tests {
         let fresh = tokio::spawn(handshakes.schedule(std::future::ready(()), is_still_here));
         sleep(Duration::from_secs(1)).await;
         drop(all);
-        assert_eq!(late.await.unwrap(), Err(HandshakeGivenUp::Waited));
-        assert_eq!(gone.await.unwrap(), Err(HandshakeGivenUp::Left));
+        assert_eq!(late.await.unwrap(), Err(WAITED));
+        assert_eq!(gone.await.unwrap(), Err(LEFT));
         fresh.await.unwrap().expect("one that came later is served");
     }
 

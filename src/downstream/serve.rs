@@ -21,12 +21,11 @@ use super::admission::{ConnectionSlot, report_refusal};
 use super::connection::{Connection, ConnectionState, Credentials, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
-use super::handshake::{HandshakeGivenUp, schedule};
+use super::handshake::schedule;
 use super::policy::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
 use super::server_state::{ServerState, Services};
 use super::transport::{BoxedTransport, Departure, Transport, WireProtocol, WriteTimeout, rewind};
-use crate::fairness::LONGEST_HANDSHAKE_WAIT;
 use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
 use crate::limit::Limit;
@@ -307,19 +306,7 @@ impl TlsListener {
         let (result, error) = match done {
             Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
             Ok(Err(error)) => (tls::server::failure(&error), ConnectionError::from(error)),
-            Err(HandshakeGivenUp::TimedOut) => {
-                ("timeout", format!("not done within {limit:?} (downstream.handshake_timeout)").into())
-            }
-            Err(HandshakeGivenUp::Waited) => {
-                let wait = LONGEST_HANDSHAKE_WAIT;
-                let text = format!(
-                    "not begun within {wait:?}: too many clients connect at once; it has to come again"
-                );
-                ("waited", text.into())
-            }
-            Err(HandshakeGivenUp::Left) => {
-                ("left", "the client closed the connection before its turn".into())
-            }
+            Err((result, why)) => (result, why.into()),
         };
         telemetry::tls_handshake(result);
         if let Some(suppressed) = self.throttle.say(result, Instant::now()) {
