@@ -52,9 +52,7 @@ pub(crate) const LONGEST_HANDSHAKE_WAIT: Duration = Duration::from_secs(3);
 /// segments each.
 pub(crate) const PLACED_HANDSHAKE_POLLS: u8 = 8;
 
-/// Time for which resuming clients go before an earlier relay that holds nothing.
-pub(crate) const RELAY_HANDICAP: Duration = Duration::from_secs(2);
-/// Time for which resuming clients go before an earlier client that holds nothing.
+/// Time for which resuming clients and relays go before an earlier client that holds nothing.
 pub(crate) const COLD_HANDICAP: Duration = Duration::from_secs(4);
 /// Longest wait for a stream's first answer under overload. Envoy and gRPC give up an initial resource after
 /// 15 s, and an answer takes time to arrive. After an earlier refusal gRPC reports an unavailable server;

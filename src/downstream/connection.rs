@@ -5,9 +5,8 @@
 //!
 //! After a restart a whole fleet asks at once. Without an order, all answers come late, many after their
 //! deadline. So while others wait for a permit of the [`FairScheduler`](super::scheduler::FairScheduler), a
-//! connection without an answer waits too, in the place of its [`Newcomer`] class. Clients that resume come
-//! first, because they need little. A relay goes before clients that hold nothing, because it has clients of
-//! its own.
+//! connection without an answer waits too. Clients that resume come before those that hold nothing, because
+//! they need little, and so do relays, because they have clients of their own.
 //!
 //! After [`LONGEST_FIRST_ANSWER_WAIT`](crate::fairness::LONGEST_FIRST_ANSWER_WAIT) the client has given up.
 //! Its stream is refused, which costs next to nothing. Clients that hold nothing are the first to be refused.
@@ -28,7 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::cache::WakeHandle;
-use crate::fairness::{COLD_HANDICAP, RELAY_HANDICAP};
+use crate::fairness::COLD_HANDICAP;
 use crate::identity::Peer;
 use crate::pool::Tenant;
 use crate::subscription::{Session, SessionConfig, SessionError};
@@ -127,8 +126,9 @@ impl Connection {
         &self.first_answer
     }
 
-    pub(super) fn request_first_answer(&self, class: Newcomer, now: Instant) {
-        self.first_answer.request_turn(class, now);
+    pub(super) fn request_first_answer(&self, session: &Session, now: Instant) {
+        let is_first = session.resumes() || session.is_relay();
+        self.first_answer.request_turn(if is_first { now } else { now + COLD_HANDICAP });
         self.task.wake();
     }
 
@@ -320,38 +320,6 @@ impl NameShare {
     }
 }
 
-/// Class of a client without a first answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Newcomer {
-    /// It holds resources of an earlier stream.
-    Resuming,
-    /// Relay that holds nothing.
-    Relay,
-    /// Client that holds nothing.
-    Cold,
-}
-
-impl Newcomer {
-    pub(super) fn of(session: &Session) -> Self {
-        if session.resumes() {
-            Self::Resuming
-        } else if session.is_relay() {
-            Self::Relay
-        } else {
-            Self::Cold
-        }
-    }
-
-    /// Time for which later arrivals that hold more go first.
-    const fn handicap(self) -> Duration {
-        match self {
-            Self::Resuming => Duration::ZERO,
-            Self::Relay => RELAY_HANDICAP,
-            Self::Cold => COLD_HANDICAP,
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct FirstAnswer {
     state: AtomicU8,
@@ -393,8 +361,9 @@ impl FirstAnswer {
         self.state() == TURN
     }
 
-    pub(super) fn request_turn(&self, class: Newcomer, now: Instant) {
-        self.place.lock().get_or_insert_with(|| now + class.handicap());
+    /// Waits for a turn, in this place unless it has kept one.
+    pub(super) fn request_turn(&self, place: Instant) {
+        self.place.lock().get_or_insert(place);
         self.set(DUE);
     }
 
@@ -435,14 +404,14 @@ mod tests {
     #[test]
     fn a_connection_that_is_refused_keeps_its_place_and_one_that_was_answered_has_none() {
         let (answer, now) = (FirstAnswer::default(), Instant::now());
-        answer.request_turn(Newcomer::Cold, now);
+        answer.request_turn(now);
         let place = answer.place();
         assert!(place.is_some());
         answer.begin_turn();
         answer.keep_place();
         answer.end_turn();
         assert!(answer.needs_turn() && answer.place().is_none());
-        answer.request_turn(Newcomer::Cold, now + Duration::from_secs(9));
+        answer.request_turn(now + Duration::from_secs(9));
         assert_eq!(answer.place(), place);
         answer.begin_turn();
         answer.give();
@@ -453,11 +422,11 @@ mod tests {
     #[test]
     fn a_turn_that_is_not_used_ends_the_place() {
         let (answer, now) = (FirstAnswer::default(), Instant::now());
-        answer.request_turn(Newcomer::Cold, now);
+        answer.request_turn(now);
         let place = answer.place();
         answer.begin_turn();
         answer.end_turn();
-        answer.request_turn(Newcomer::Cold, now + Duration::from_secs(9));
+        answer.request_turn(now + Duration::from_secs(9));
         assert!(answer.place() > place);
     }
 }

@@ -354,8 +354,9 @@ impl LazyTimer {
 mod tests {
     use futures_util::poll;
 
-    use super::super::connection::{FirstAnswer, Newcomer};
+    use super::super::connection::FirstAnswer;
     use super::*;
+    use crate::fairness::COLD_HANDICAP;
 
     /// Budget of a connection that has been idle for a second.
     fn saved(scheduler: &FairScheduler) -> CpuBudget {
@@ -453,19 +454,18 @@ mod tests {
     async fn first_answers_are_given_by_class_and_then_in_the_order_of_arrival() {
         let scheduler = FairScheduler::new(1);
         let now = Instant::now();
-        let newcomer = |name, class, came: u64| {
+        let newcomer = |name, handicap, came: u64| {
             let answer = FirstAnswer::default();
-            answer.request_turn(class, now + Duration::from_secs(came));
+            answer.request_turn(now + Duration::from_secs(came) + handicap);
             (name, saved(&scheduler), answer.place())
         };
         let budgets = vec![
-            newcomer("cold", Newcomer::Cold, 0),
-            newcomer("cold, later", Newcomer::Cold, 1),
-            newcomer("relay", Newcomer::Relay, 1),
-            newcomer("resuming", Newcomer::Resuming, 2),
-            newcomer("resuming, much later", Newcomer::Resuming, 6),
+            newcomer("cold", COLD_HANDICAP, 0),
+            newcomer("cold, later", COLD_HANDICAP, 1),
+            newcomer("resuming", Duration::ZERO, 2),
+            newcomer("resuming, much later", Duration::ZERO, 6),
         ];
-        let expected = ["resuming", "relay", "cold", "cold, later", "resuming, much later"];
+        let expected = ["resuming", "cold", "cold, later", "resuming, much later"];
         assert_eq!(order(&scheduler, budgets).await, expected);
     }
 

@@ -10,7 +10,7 @@ use http_body::Body;
 use prost::Message as _;
 use tonic::Code;
 
-use super::connection::{Connection, NameShare, Newcomer};
+use super::connection::{Connection, NameShare};
 use super::grpc_status::Status;
 use super::message_assembler::Assembler;
 use super::request_memory::Payer;
@@ -279,7 +279,7 @@ impl StreamBody {
             self.requests.body().wait_for_window();
         } else {
             self.awaits_turn = true;
-            self.connection.request_first_answer(Newcomer::of(&self.session), now);
+            self.connection.request_first_answer(&self.session, now);
         }
         NextStep::Wait(None)
     }
