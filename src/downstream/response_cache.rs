@@ -27,14 +27,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// By version, and by a hash of all other inputs, keyed with a secret of this process.
 type Responses = moka::future::Cache<(u128, u64), JsonResponse, foldhash::fast::RandomState>;
 
-/// Result for all requests that wait for the missing response. It is not kept, because it would stay wrong
-/// under that version.
-#[derive(Clone, Debug)]
-enum Instead {
-    Newer(JsonResponse),
-    None(JsonError),
-}
-
 #[derive(Debug)]
 pub struct ResponseCache {
     writer: Arc<JsonWriter>,
@@ -82,19 +74,14 @@ impl ResponseCache {
         asked: &(impl Hash + Sync),
         found: impl FnOnce() -> SetContents,
     ) -> Result<JsonResponse, JsonError> {
-        let write = async {
-            match self.write(type_url, found()).await {
-                Ok(response) if response.version == version => Ok(response),
-                Ok(newer) => Err(Instead::Newer(newer)),
-                Err(error) => Err(Instead::None(error)),
-            }
-        };
         let key = (version.bits(), self.secret.hash_one(asked));
-        let made = self.responses.try_get_with(key, write).await;
-        made.or_else(|instead| match &*instead {
-            Instead::Newer(response) => Ok(response.clone()),
-            Instead::None(error) => Err(error.clone()),
-        })
+        let write = async { self.write(type_url, found()).await };
+        let made = self.responses.try_get_with(key, write).await.map_err(|error| (*error).clone())?;
+        if made.version != version {
+            // It would stay wrong under that version.
+            self.responses.invalidate(&key).await;
+        }
+        Ok(made)
     }
 
     async fn write(&self, type_url: &TypeUrl, found: SetContents) -> Result<JsonResponse, JsonError> {
