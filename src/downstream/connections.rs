@@ -14,8 +14,6 @@ use super::connection::{Connection, Credentials};
 use super::policy::Policy;
 use super::unsent_memory::Unsent;
 use crate::identity::Peer;
-use crate::tls::reload::Reloaded;
-use crate::tls::server::ServerTls;
 
 /// Connections of all listeners.
 #[derive(Debug, Default)]
@@ -135,21 +133,8 @@ impl Connections {
         self.close_those(&|connection| connection.peer().is_some_and(|peer| concerned(peer)), window)
     }
 
-    /// Closes, like [`close_where`](Self::close_where), connections that `judge` let in and would refuse now.
-    /// Blocks while it verifies all their certificates.
-    pub(super) fn close_unaccepted(
-        &self,
-        judge: &Reloaded<ServerTls>,
-        window: Duration,
-    ) -> (usize, impl Future<Output = ()> + Send + use<>) {
-        let tls = judge.load();
-        let is_refused = |credentials: &Credentials| {
-            credentials.judge.is_same(judge) && !tls.would_accept(&credentials.shown)
-        };
-        self.close_those(&|connection| connection.credentials().is_some_and(is_refused), window)
-    }
-
-    fn close_those(
+    /// Closes connections as [`close_where`](Self::close_where) does.
+    pub(super) fn close_those(
         &self,
         concerned: &dyn Fn(&Connection) -> bool,
         window: Duration,

@@ -266,13 +266,13 @@ impl TlsListener {
                 continue;
             }
             let window = server.policy.load().drain();
-            let (all, judge) = (Arc::clone(&connections), self.settings.clone());
-            // On a blocking thread: verifying thousands of certificates takes seconds.
-            let Ok((count, closing)) =
-                tokio::task::spawn_blocking(move || all.close_unaccepted(&judge, window)).await
-            else {
-                continue;
+            let (all, judge, tls) = (Arc::clone(&connections), self.settings.clone(), Arc::clone(&judged));
+            let is_refused = move |credentials: &Credentials| {
+                credentials.judge.is_same(&judge) && !tls.would_accept(&credentials.shown)
             };
+            // On a blocking thread: verifying thousands of certificates takes seconds.
+            let close = move || all.close_those(&|one| one.credentials().is_some_and(&is_refused), window);
+            let Ok((count, closing)) = tokio::task::spawn_blocking(close).await else { continue };
             if count > 0 {
                 tracing::info!(
                     connections = count,
