@@ -301,7 +301,7 @@ impl StreamBody {
                 self.connection.first_answer().keep_place();
                 return Poll::Ready(Err(Status::overloaded()));
             }
-            let mut deadline = match self.next(now) {
+            let deadline = match self.next(now) {
                 NextStep::Send(mut outgoing) => {
                     self.connection.first_answer().give();
                     if let Some(awaited) = outgoing.overdue {
@@ -319,32 +319,25 @@ impl StreamBody {
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 NextStep::Wait(deadline) => deadline,
             };
-            let incomplete_since = self.requests.incomplete_since();
-            if self.requests.has_whole() {
-                let again = now + RETRY;
-                deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
-            } else if self.session.client().is_none() && incomplete_since.is_none() {
-                let first = self.first_due;
-                if now >= first {
-                    let status = Status::new(Code::DeadlineExceeded, "no request came on this stream");
-                    return Poll::Ready(Err(status.over(Limit::FirstRequest)));
-                }
-                deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
+            let request = self.request_deadline();
+            if let Some((_, limit, why)) = request.filter(|(due, ..)| now >= *due) {
+                return Poll::Ready(Err(Status::new(Code::DeadlineExceeded, why).over(limit)));
             }
-            if let Some(since) = incomplete_since {
-                let until = since + self.stall_timeout;
-                if now >= until {
-                    let status = Status::new(
-                        Code::DeadlineExceeded,
-                        "a request began to come and was not whole in time",
-                    );
-                    return Poll::Ready(Err(status.over(Limit::Stall)));
-                }
-                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
-            }
-            ready!(self.timer.poll(deadline, cx));
+            let again = self.requests.has_whole().then_some(now + RETRY);
+            let times = [deadline, again, request.map(|(due, ..)| due)];
+            ready!(self.timer.poll(times.into_iter().flatten().min(), cx));
             now = Instant::now();
         }
+    }
+
+    /// Time by which a request must begin to come, or be whole, and the limit and text if not.
+    fn request_deadline(&self) -> Option<(Instant, Limit, &'static str)> {
+        if let Some(since) = self.requests.incomplete_since() {
+            let why = "a request began to come and was not whole in time";
+            return Some((since + self.stall_timeout, Limit::Stall, why));
+        }
+        let is_owed = self.session.client().is_none() && !self.requests.has_whole();
+        is_owed.then_some((self.first_due, Limit::FirstRequest, "no request came on this stream"))
     }
 
     fn end(&mut self, status: Status) -> http_body::Frame<Bytes> {
