@@ -46,7 +46,6 @@ pub(super) enum ConnectionState {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    opened: Instant,
     /// Time at which it closes for its age.
     due: Instant,
     closing_since: OnceLock<Instant>,
@@ -75,9 +74,8 @@ pub(super) struct Credentials {
 }
 
 impl Connection {
-    pub(super) fn new(number: u64, now: Instant, due: Instant) -> Self {
+    pub(super) fn new(number: u64, due: Instant) -> Self {
         Self {
-            opened: now,
             due,
             closing_since: OnceLock::new(),
             aborted: AtomicBool::new(false),
@@ -91,10 +89,6 @@ impl Connection {
             served: AtomicBool::new(false),
             first_answer: FirstAnswer::default(),
         }
-    }
-
-    pub(super) const fn opened(&self) -> Instant {
-        self.opened
     }
 
     /// Whether it must close for its age.
@@ -198,7 +192,7 @@ impl Connection {
         self.used[usage as usize].store(amount, Ordering::Relaxed);
     }
 
-    /// Returns its number, unique in the process.
+    /// Returns its number: connections are numbered in the order in which they were opened.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }

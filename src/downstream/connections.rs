@@ -50,7 +50,7 @@ impl Connections {
         let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let mut open = self.open.lock();
         open.opened += 1;
-        let connection = Arc::new(Connection::new(open.opened, now, due));
+        let connection = Arc::new(Connection::new(open.opened, due));
         // Read under the lock: a connection that a drain does not find in the list sees the drain.
         if self.draining.load(Ordering::Acquire) {
             connection.close(now);
@@ -161,7 +161,7 @@ impl Connections {
             .into_iter()
             .map(|connection| {
                 let cost = connection.cost() + unsent.get(&connection.number()).copied().unwrap_or_default();
-                ((Reverse(cost), Reverse(connection.opened())), connection)
+                ((Reverse(cost), Reverse(connection.number())), connection)
             })
             .collect();
         let count = count.saturating_sub(closing.len()).min(all.len());

@@ -186,7 +186,7 @@ mod tests {
     /// The only permit, until it is dropped.
     async fn only_permit(handshakes: &Handshakes) -> Permit {
         let mut request = handshakes.scheduler.request_permit();
-        std::future::poll_fn(|cx| request.poll(cx)).await
+        std::future::poll_fn(|cx| request.poll_since(Instant::now().into_std(), cx)).await
     }
 
     fn is_still_here<F>(_: &F) -> bool {

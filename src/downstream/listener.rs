@@ -43,7 +43,7 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Bound {
-    Tcp(TcpListener, SocketAddr),
+    Tcp(TcpListener),
     Unix(UnixSocket),
 }
 
@@ -71,8 +71,7 @@ impl Listener {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
-        let address = socket.local_addr()?;
-        Ok(Self { socket: Bound::Tcp(socket, address), tls: None })
+        Ok(Self { socket: Bound::Tcp(socket), tls: None })
     }
 
     /// Binds the path of a Unix socket. The file is removed when the listener is dropped.
@@ -81,7 +80,7 @@ impl Listener {
     ///
     /// The socket cannot be bound, or another process listens on it.
     pub fn bind_unix(path: &Path) -> io::Result<Self> {
-        UnixSocket::bind(path, BACKLOG).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
+        UnixSocket::bind(path).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
     }
 
     /// Adds TLS. Each connection begins with the settings then in force.
@@ -91,16 +90,16 @@ impl Listener {
     }
 
     /// Returns the TCP address with its actual port; `None` for a Unix socket.
-    pub const fn address(&self) -> Option<SocketAddr> {
+    pub fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
-            Bound::Tcp(_, address) => Some(*address),
+            Bound::Tcp(socket) => socket.local_addr().ok(),
             Bound::Unix(_) => None,
         }
     }
 
     async fn accept(&self) -> io::Result<AcceptedSocket> {
         match &self.socket {
-            Bound::Tcp(socket, _) => {
+            Bound::Tcp(socket) => {
                 let (socket, peer) = socket.accept().await?;
                 _ = socket.set_nodelay(true);
                 Ok(AcceptedSocket::Tcp(socket, peer))
@@ -229,7 +228,7 @@ struct SocketFile {
 }
 
 impl UnixSocket {
-    fn bind(path: &Path, backlog: i32) -> io::Result<Self> {
+    fn bind(path: &Path) -> io::Result<Self> {
         let address = socket2::SockAddr::unix(path)?;
         remove_stale(path, &address)?;
         let socket = new_socket()?;
@@ -239,7 +238,7 @@ impl UnixSocket {
         // The mode is set before `listen`, so that no client connects with another one.
         let mode = found.permissions().mode() & MODE;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        socket.listen(backlog)?;
+        socket.listen(BACKLOG)?;
         Ok(Self { listener: UnixListener::from_std(socket.into())?, _file: file })
     }
 }
@@ -294,15 +293,15 @@ mod tests {
         let path = home.path().join("s");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a socket without a listener is left behind");
-        let first = UnixSocket::bind(&path, 16).unwrap();
+        let first = UnixSocket::bind(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o117, 0);
-        let error = UnixSocket::bind(&path, 16).unwrap_err();
+        let error = UnixSocket::bind(&path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
         drop(first);
         assert!(!path.exists(), "the file goes with the listener");
 
         std::fs::write(&path, "precious").unwrap();
-        let error = UnixSocket::bind(&path, 16).unwrap_err();
+        let error = UnixSocket::bind(&path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
@@ -311,10 +310,10 @@ mod tests {
     async fn a_file_that_is_another_ones_by_now_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("s");
-        let first = UnixSocket::bind(&path, 16).unwrap();
+        let first = UnixSocket::bind(&path).unwrap();
         let (aside, mine) = (home.path().join("aside"), path.clone());
         std::fs::rename(&path, &aside).unwrap();
-        let second = UnixSocket::bind(&mine, 16).unwrap();
+        let second = UnixSocket::bind(&mine).unwrap();
         drop(first);
         assert!(path.exists(), "this one is the second's");
         drop(second);

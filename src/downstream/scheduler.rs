@@ -70,8 +70,8 @@ impl FairScheduler {
 
     /// Waits until every new connection that now wants a permit has had one.
     pub(super) async fn yield_to_waiting(&self) {
-        let mut request = self.request_permit();
-        std::future::poll_fn(|cx| request.poll(cx)).await.end();
+        let (now, mut request) = (Instant::now(), self.request_permit());
+        std::future::poll_fn(|cx| request.poll_since(now, cx)).await.end();
     }
 
     pub(super) fn is_contended(&self) -> bool {
@@ -197,11 +197,6 @@ pub(crate) struct PermitRequest {
 }
 
 impl PermitRequest {
-    /// Waits as a new connection.
-    pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
-        self.poll_since(Instant::now(), cx)
-    }
-
     /// Waits as a connection that was new at `came`.
     pub(crate) fn poll_since(&mut self, came: Instant, cx: &Context<'_>) -> Poll<Permit> {
         self.poll_as((came, NEWCOMER_SECONDS), cx.waker())
@@ -377,7 +372,7 @@ mod tests {
     async fn a_saved_budget_needs_no_permit_and_a_new_connection_waits_for_one() {
         let scheduler = FairScheduler::new(1);
         let mut request = scheduler.request_permit();
-        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let permit = std::future::poll_fn(|cx| request.poll_since(Instant::now(), cx)).await;
         let (mut known, mut new) = (saved(&scheduler), scheduler.budget());
         for _ in 0..20 {
             assert!(poll!(std::pin::pin!(works(&mut known, Duration::ZERO))).is_ready());
@@ -416,7 +411,7 @@ mod tests {
         budgets: Vec<(&'static str, CpuBudget, Option<Instant>)>,
     ) -> Vec<&'static str> {
         let mut request = scheduler.request_permit();
-        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let permit = std::future::poll_fn(|cx| request.poll_since(Instant::now(), cx)).await;
         let done = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for (name, mut budget, place) in budgets {
@@ -472,14 +467,15 @@ mod tests {
     #[tokio::test]
     async fn a_place_that_is_given_up_leaves_its_permit_to_the_next() {
         let scheduler = FairScheduler::new(1);
-        let permit = std::future::poll_fn(|cx| scheduler.request_permit().poll(cx)).await;
+        let permit =
+            std::future::poll_fn(|cx| scheduler.request_permit().poll_since(Instant::now(), cx)).await;
         let (mut first, mut second) = (scheduler.request_permit(), scheduler.request_permit());
-        assert!(poll!(std::future::poll_fn(|cx| first.poll(cx))).is_pending());
-        assert!(poll!(std::future::poll_fn(|cx| second.poll(cx))).is_pending());
+        assert!(poll!(std::future::poll_fn(|cx| first.poll_since(Instant::now(), cx))).is_pending());
+        assert!(poll!(std::future::poll_fn(|cx| second.poll_since(Instant::now(), cx))).is_pending());
         // The first one has it now, and does not come for it.
         drop(permit);
         drop(first);
-        std::future::poll_fn(|cx| second.poll(cx)).await.end();
+        std::future::poll_fn(|cx| second.poll_since(Instant::now(), cx)).await.end();
     }
 
     #[tokio::test]
@@ -488,7 +484,7 @@ mod tests {
         let mut dear = saved(&scheduler);
         works(&mut dear, MAX_BUDGET * 2).await;
         let mut request = scheduler.request_permit();
-        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let permit = std::future::poll_fn(|cx| request.poll_since(Instant::now(), cx)).await;
         assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
         // Time earned meanwhile does not let it leave the queue: the permit on its way would be lost.
         dear.as_of -= Duration::from_secs(10);
@@ -498,9 +494,9 @@ mod tests {
         assert!(dear.request.is_none());
         let mut request = scheduler.request_permit();
         assert!(
-            poll!(std::future::poll_fn(|cx| request.poll(cx))).is_pending(),
+            poll!(std::future::poll_fn(|cx| request.poll_since(Instant::now(), cx))).is_pending(),
             "it comes back after others"
         );
-        std::future::poll_fn(|cx| request.poll(cx)).await.end();
+        std::future::poll_fn(|cx| request.poll_since(Instant::now(), cx)).await.end();
     }
 }

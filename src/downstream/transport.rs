@@ -101,22 +101,14 @@ impl<T> WriteTimeout<T> {
         Self { transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
     }
 
-    /// Changes the rate, and drops the timer once nothing waits.
-    fn keep(&mut self, change: impl FnOnce(&mut MinRate)) {
-        change(&mut self.pace);
-        if self.pace.since().is_none() {
-            self.timer = LazyTimer::default();
-        }
-    }
-
     fn watch(&mut self, taken: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(result) = &taken {
             let bytes = *result.as_ref().unwrap_or(&0);
-            self.keep(|pace| pace.take(bytes));
+            self.pace.take(bytes);
             return taken;
         }
         let (timeout, now) = (self.timeout, tokio::time::Instant::now().into_std());
-        self.keep(|pace| pace.wait(now));
+        self.pace.wait(now);
         match self.timer.poll(self.pace.since().map(|since| since + timeout), cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
@@ -160,7 +152,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
         let flushed = Pin::new(&mut self.transport).poll_flush(cx);
         // Everything written has left.
         if flushed.is_ready() {
-            self.keep(MinRate::end);
+            self.pace.end();
         }
         flushed
     }
