@@ -20,7 +20,7 @@ use super::probe::Probes;
 use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
 use super::{
     Backoff, Counters, Failover, Mux, Representative, Restored, ServerChange, ServerCondition, ServerId,
-    SilenceLog, StreamId, Tuned, UpstreamState,
+    StreamId, Tuned, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
@@ -50,7 +50,8 @@ pub struct Client {
     group: Option<Arc<str>>,
     /// Whether a complaint about its stream was logged since the last answer.
     has_complained: bool,
-    silence: SilenceLog,
+    /// Silence that was logged: its start, and the time of the line.
+    silence: Option<(Instant, Instant)>,
     /// Time to log that the relay upstream is cut off, if not yet logged.
     cut_off_due: Option<Instant>,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use prost::Message as _;
 
+use super::super::Representative;
 use super::super::link::Line;
 use super::super::wait::now;
-use super::super::{Representative, SilenceEvent};
 use super::Client;
 use super::conversation::{Delta, Ended, in_words};
 use crate::cache::Protocol;
@@ -97,34 +97,42 @@ impl Client {
             let unanswered = self.mux.unanswered();
             self.state.send_if_modified(|state| state.look(unanswered));
         }
-        let (told, answers_others) = {
+        let (silent, last_answer, answers_others) = {
             let state = self.state.borrow();
-            (self.silence.look(&state.unanswered, state.last_answer, now), state.answered)
-        };
-        let hint = match answers_others {
-            true => "it answers other types: does it have these resources?",
-            false => "does the control plane know this node?",
+            (
+                state.unanswered.silent_since(now).zip(state.unanswered.types()),
+                state.last_answer,
+                state.answered,
+            )
         };
         let (uri, group) = (self.link.uri(), self.group.as_deref());
         // Logged once for all groups, because clients can create many.
-        let suppressed = told.as_ref().and_then(|told| match told {
-            SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
-            SilenceEvent::Over { .. } => self.link.say(Line::Answer),
-        });
-        let Some((told, suppressed)) = told.zip(suppressed) else { return };
-        match told {
-            SilenceEvent::Silent { types, waited } => tracing::warn!(
-                %uri,
-                group,
-                suppressed,
-                "subscribed to {types} {} s ago as node {}, no answer: {hint}",
-                waited.as_secs(),
-                // It may contain captures of a client's node.
-                self.mux.node_id().escape_debug(),
-            ),
-            SilenceEvent::Over { waited } => {
-                tracing::info!(%uri, group, suppressed, "the control plane answers, {} s after the subscription", waited.as_secs());
+        if let Some((since, types)) = silent {
+            if self.silence.is_none()
+                && let Some(suppressed) = self.link.say(Line::Silence)
+            {
+                let hint = match answers_others {
+                    true => "it answers other types: does it have these resources?",
+                    false => "does the control plane know this node?",
+                };
+                tracing::warn!(
+                    %uri,
+                    group,
+                    suppressed,
+                    "subscribed to {types} {} s ago as node {}, no answer: {hint}",
+                    now.saturating_duration_since(since).as_secs(),
+                    // It may contain captures of a client's node.
+                    self.mux.node_id().escape_debug(),
+                );
             }
+            self.silence.get_or_insert((since, now));
+        } else if let Some((since, told)) = self.silence.take()
+            // Without requests there is silence, but no answer.
+            && last_answer.is_some_and(|answer| answer >= told)
+            && let Some(suppressed) = self.link.say(Line::Answer)
+        {
+            let waited = now.saturating_duration_since(since).as_secs();
+            tracing::info!(%uri, group, suppressed, "the control plane answers, {waited} s after the subscription");
         }
     }
 

@@ -72,7 +72,7 @@ pub use readiness::{Readiness, Verdict};
 pub use refusal::Refusal;
 pub use representative::{NodeBudget, NodeBudgetError, Representative, Stay};
 pub use response::{Complaint, ProtocolError};
-pub use silence::{SilenceEvent, SilenceLog, Unanswered};
+pub use silence::Unanswered;
 pub use upstream_state::UpstreamState;
 
 use xxhash_rust::xxh3;
