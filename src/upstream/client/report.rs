@@ -94,7 +94,7 @@ impl Client {
         // Unanswered requests may end by themselves; all else changes only with a message.
         if self.looked_at != said || self.state.borrow().unanswered.count > 0 {
             self.looked_at = said;
-            let unanswered = self.mux.unanswered();
+            let unanswered = self.mux.unanswered(now);
             self.state.send_if_modified(|state| state.look(unanswered));
         }
         let (silent, last_answer, answers_others) = {

@@ -357,7 +357,7 @@ impl Relay {
         self.say(now, &mut out);
         if self.link == Link::Stands && self.look_at <= now {
             self.look_at = now + LOOK;
-            self.look();
+            self.look(now);
         }
         if self.before_relay {
             self.vouch(now, &mut out);
@@ -366,8 +366,8 @@ impl Relay {
     }
 
     /// Looks once a second whether anything is unanswered, and whether the client is gone whose node is shown.
-    fn look(&mut self) {
-        self.state.look(self.mux.unanswered());
+    fn look(&mut self, now: Instant) {
+        self.state.look(self.mux.unanswered(now));
         if self.representative.as_ref().is_some_and(|one| one.is_outdated()) {
             self.mux.node_is_outdated();
         }

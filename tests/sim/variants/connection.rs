@@ -146,9 +146,12 @@ impl Connection {
                 self.connect();
                 self.pump();
             }
+            // As the shell does, once a second while anything is unanswered.
+            let unanswered = self.mux.unanswered(self.now).count > 0;
+            let look_at = unanswered.then(|| self.now + Duration::from_secs(1));
             let streams = self.origin.streams.iter().flatten();
             let arrivals = streams.flat_map(|stream| [stream.to_origin.next(), stream.to_relay.next()]);
-            let next = arrivals.chain([self.mux.next_deadline()]).flatten().min();
+            let next = arrivals.chain([self.mux.next_deadline(), look_at]).flatten().min();
             let Some(next) = next.filter(|at| *at <= end) else { break };
             self.now = self.now.max(next);
             self.mux.on_deadline(self.now);

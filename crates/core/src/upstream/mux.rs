@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use super::inquiry::Inquiries;
 use super::linger::Lingering;
-use super::quiet_clock::{QuietClock, QuietInstant};
+use super::quiet_clock::QuietClock;
 use super::refusal::{self, Refusal};
 use super::response::{self, Complaint, DecodedResponse, ProtocolError};
 use super::sotw::{self, Reading};
@@ -72,8 +72,6 @@ pub struct Mux {
     /// Whether it ignores locators, on the present connection.
     asks_plainly: bool,
     traits: OriginTraits,
-    /// Time to check for unanswered locators.
-    locators_due: Option<QuietInstant>,
     /// Types with held changes that are to be reported.
     held: BTreeSet<TypeUrl>,
     suspects: Suspects,
@@ -110,7 +108,6 @@ impl Mux {
             lingering,
             asks_plainly: false,
             traits: OriginTraits::default(),
-            locators_due: None,
             held: BTreeSet::new(),
             suspects: Suspects::default(),
             inquiries: Inquiries::default(),
@@ -249,7 +246,6 @@ impl Mux {
             let is_plain =
                 self.asks_plainly || self.traits.speaks_sotw || self.settings.locators == Locators::Plain;
             self.set_traits(OriginTraits { is_plain, knows_locators: false, ..self.traits });
-            self.locators_due = None;
             self.drop_kept(|_| true, now);
             self.withhold_suspects(now);
         }
@@ -427,7 +423,6 @@ impl Mux {
         for type_url in due {
             self.advance(&type_url, now);
         }
-        self.look_for_ignored_locators(now);
         self.try_suspects(now);
         self.inquiries.give_up(self.clock.at(now));
         self.writer.roll_out(now);
@@ -456,12 +451,7 @@ impl Mux {
         let lingering = self.lingering.first();
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         let rollout = self.writer.next_rollout();
-        let others = self
-            .locators_due
-            .map(|due| self.clock.when(due))
-            .into_iter()
-            .chain(self.next_trial())
-            .chain(self.next_inquiry());
+        let others = self.next_trial().into_iter().chain(self.next_inquiry());
         topic_sets.chain(ticks).chain(lingering).chain(others).chain(renewals).chain(rollout).min()
     }
 

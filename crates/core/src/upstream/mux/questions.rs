@@ -48,9 +48,10 @@ impl Mux {
         &self.settings.node
     }
 
-    /// Subscriptions without an answer on this connection. The cost grows with the number of names:
-    /// call it rarely.
-    pub fn unanswered(&self) -> Unanswered {
+    /// Subscriptions without an answer on this connection. Gives up locators that stay without one.
+    /// Call it once a second: the cost grows with the number of names.
+    pub fn unanswered(&mut self, now: Instant) -> Unanswered {
+        self.look_for_ignored_locators(now);
         let mut all = Unanswered::default();
         for (type_url, topic_set) in &self.topic_sets {
             let silences =
@@ -61,18 +62,12 @@ impl Mux {
     }
 
     /// Gives up locators if the control plane leaves them unanswered (R-Up-18).
-    pub(super) fn look_for_ignored_locators(&mut self, now: Instant) {
-        if self.locators_due.is_none_or(|due| due > self.clock.at(now)) {
-            return;
-        }
-        self.locators_due = None;
-        if self.traits.knows_locators || self.traits.is_plain || self.asks_plainly {
+    fn look_for_ignored_locators(&mut self, now: Instant) {
+        if self.traits.knows_locators || self.asks_plainly {
             return;
         }
         let since = self.topic_sets.values().filter_map(TopicSet::unanswered_since).min();
-        let Some(due) = since.map(|since| since + self.settings.locator_timeout) else { return };
-        if due > self.clock.at(now) {
-            self.locators_due = Some(due);
+        if since.is_none_or(|since| since + self.settings.locator_timeout > self.clock.at(now)) {
             return;
         }
         self.counters.locators_ignored.add(1);

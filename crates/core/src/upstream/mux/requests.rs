@@ -104,10 +104,6 @@ impl Mux {
         let mut request =
             topic_set.changes(stream, self.writer.cache(), &self.settings, self.clock.moment(now));
         if let Some(request) = &mut request {
-            if !request.resource_locators_subscribe.is_empty() && !self.traits.knows_locators {
-                let due = self.clock.at(now) + self.settings.locator_timeout;
-                self.locators_due = Some(self.locators_due.map_or(due, |at| at.min(due)));
-            }
             request.type_url = type_url.as_str().to_owned();
         }
         self.tidy(&type_url);

@@ -274,11 +274,13 @@ impl Fixture {
             self.now = self.now.max(at);
             last = Some(at);
             self.mux.on_deadline(self.now);
+            self.mux.unanswered(self.now);
             self.inquire();
             self.renew();
         }
         self.now = end;
         self.mux.on_deadline(end);
+        self.mux.unanswered(end);
         self.inquire();
         self.renew();
     }

@@ -4,8 +4,8 @@ use super::*;
 use crate::upstream::Unanswered;
 
 /// How many subscriptions are unanswered, since how many milliseconds, and the types that are silent altogether.
-fn unanswered(fixture: &Fixture) -> (usize, Option<u128>, Vec<Kind>) {
-    let Unanswered { count, since, silent } = fixture.mux.unanswered();
+fn unanswered(fixture: &mut Fixture) -> (usize, Option<u128>, Vec<Kind>) {
+    let Unanswered { count, since, silent } = fixture.mux.unanswered(fixture.now);
     let since = since.map(|since| fixture.now.duration_since(since).as_millis());
     (count, since, silent.keys().map(TypeUrl::kind).collect())
 }
@@ -13,20 +13,20 @@ fn unanswered(fixture: &Fixture) -> (usize, Option<u128>, Vec<Kind>) {
 #[test]
 fn a_name_is_unanswered_until_something_is_said_of_it() {
     let mut fixture = Fixture::connected();
-    assert_eq!(unanswered(&fixture), (0, None, vec![]));
+    assert_eq!(unanswered(&mut fixture), (0, None, vec![]));
     fixture.client("wild", CDS, &["*"]);
     fixture.client("named", EDS, &["a", "b"]);
-    assert_eq!(unanswered(&fixture), (0, None, vec![]), "nothing was sent yet");
+    assert_eq!(unanswered(&mut fixture), (0, None, vec![]), "nothing was sent yet");
     fixture.requests(Primary);
     fixture.flush(10);
     fixture.pass(2990);
-    assert_eq!(unanswered(&fixture), (3, Some(3000), vec![CDS, EDS]));
+    assert_eq!(unanswered(&mut fixture), (3, Some(3000), vec![CDS, EDS]));
     fixture.hear(Primary, &Answer::of(CDS, "1"));
-    assert_eq!(unanswered(&fixture), (2, Some(2990), vec![EDS]), "an empty set is an answer");
+    assert_eq!(unanswered(&mut fixture), (2, Some(2990), vec![EDS]), "an empty set is an answer");
     fixture.hear(Primary, &Answer::of(EDS, "2").set("a", "v1"));
-    assert_eq!(unanswered(&fixture), (1, Some(2990), vec![]), "a name that may not exist");
+    assert_eq!(unanswered(&mut fixture), (1, Some(2990), vec![]), "a name that may not exist");
     fixture.hear(Primary, &Answer::of(EDS, "3").remove("b"));
-    assert_eq!(unanswered(&fixture), (0, None, vec![]));
+    assert_eq!(unanswered(&mut fixture), (0, None, vec![]));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_name_that_is_let_go_is_not_waited_for() {
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("b", "v1"));
     fixture.leave_for("named", 1000);
-    assert_eq!(unanswered(&fixture), (0, None, vec![]));
+    assert_eq!(unanswered(&mut fixture), (0, None, vec![]));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn silence_is_an_answer_where_versions_were_told() {
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
     fixture.pass(3000);
     fixture.close();
-    assert_eq!(unanswered(&fixture), (0, None, vec![]));
+    assert_eq!(unanswered(&mut fixture), (0, None, vec![]));
     fixture.client("later", EDS, &["b"]);
     fixture.open(Primary);
     let claimed = fixture
@@ -60,11 +60,11 @@ fn silence_is_an_answer_where_versions_were_told() {
         .sum::<usize>();
     assert_eq!(claimed, 2);
     // Of the end mark something is to be said, whatever is held.
-    assert_eq!(unanswered(&fixture), (2, Some(0), vec![CDS, EDS]));
+    assert_eq!(unanswered(&mut fixture), (2, Some(0), vec![CDS, EDS]));
     fixture.hear(Primary, &Answer::of(CDS, "1").remove(Name::END_MARK));
-    assert_eq!(unanswered(&fixture), (1, Some(0), vec![EDS]));
+    assert_eq!(unanswered(&mut fixture), (1, Some(0), vec![EDS]));
     fixture.hear(Primary, &Answer::of(EDS, "1").remove(Name::END_MARK));
-    assert_eq!(unanswered(&fixture), (0, None, vec![]), "`b` does not exist");
+    assert_eq!(unanswered(&mut fixture), (0, None, vec![]), "`b` does not exist");
 }
 
 /// Clients that get no answer go. The answer to what they asked for is the first sign that the origin is well.
@@ -81,7 +81,7 @@ fn a_wildcard_that_was_asked_for_stays_until_anything_was_ever_answered() {
         }
         fixture.leave_for("wild", 60 * 60 * 1000);
         assert_eq!(!fixture.renewed.is_empty(), is_heard, "the stream is renewed to let go of it");
-        let (_, _, silent) = unanswered(&fixture);
+        let (_, _, silent) = unanswered(&mut fixture);
         assert_eq!(silent.contains(&CDS), !is_heard, "{silent:?}");
     }
 }

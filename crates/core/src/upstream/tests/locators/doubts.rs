@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// `locators_due` and the times of names are not moved by a pause of the process.
+/// A pause of the process does not move the times of names.
 #[test]
 fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
     let mut fixture = Fixture::asking_with("one", EDS, "env=prod", &["a"]);
