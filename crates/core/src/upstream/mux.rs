@@ -32,7 +32,7 @@ use super::topic::OriginTraits;
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Protocol, View, Writer};
-use crate::resource::{Kind, Name, TypeUrl};
+use crate::resource::{Kind, TypeUrl};
 use acks::Ack;
 pub use sources::Restored;
 use stream::{RenewalPace, Stream};
@@ -500,9 +500,6 @@ impl Mux {
     }
 
     fn apply(&mut self, type_url: &TypeUrl, changes: Changes, now: Instant) {
-        let has_loans = self.topic_sets.get(type_url).is_some_and(TopicSet::has_loans);
-        let ops = changes.iter().flat_map(|(_, change)| &change.ops).filter(|_| has_loans);
-        let names: BTreeSet<Name> = ops.map(|op| op.name().clone()).collect();
         let control_plane = self.topic_sets.get(type_url).and_then(TopicSet::control_plane).cloned();
         for (parameters, mut change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
             change.control_plane.clone_from(&control_plane);
@@ -512,9 +509,6 @@ impl Mux {
             }
             // The store exists, as the clients have joined it.
             self.writer.apply_with_parameters(type_url, &parameters, change, now).ok();
-        }
-        if let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| has_loans) {
-            topic_set.end_loans(&names, self.writer.cache());
         }
     }
 }

@@ -53,6 +53,10 @@ struct Asked {
 }
 
 impl Asked {
+    const fn new(at: QuietInstant, awaited: Awaited, in_first: bool) -> Self {
+        Self { at, awaited, dropped: false, inquiries: 0, repeated: false, in_first }
+    }
+
     fn is_open(&self) -> bool {
         !self.dropped && self.awaited == Awaited::Answer
     }
@@ -70,21 +74,14 @@ pub(super) struct Record {
     want: Want,
     /// Request on the live stream.
     asked: Option<Asked>,
-    /// Another topic's subscription brings it (R-DP-16).
-    borrowed: bool,
-    /// The held resource, from a lender or an earlier stream, may be gone. It is kept until the
-    /// answer, which replaces it whatever its constraints (R-DP-14, R-DP-16).
+    /// The held resource, from another topic or an earlier stream, may be gone. It is kept until
+    /// the answer, which replaces it whatever its constraints (R-DP-14, R-DP-16).
     unconfirmed: bool,
 }
 
 impl Record {
     fn is_wanted(&self) -> bool {
         self.want != Want::No
-    }
-
-    /// Whether it is to be requested here.
-    fn is_own(&self) -> bool {
-        self.is_wanted() && !self.borrowed
     }
 
     fn is_covered(&self) -> bool {
@@ -139,17 +136,15 @@ impl Stream {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     records: NameMap<Record>,
-    /// Number of wanted names, and of borrowed ones among them.
+    /// Number of wanted names.
     wanted: usize,
-    borrowed: usize,
     stream: Stream,
 }
 
 impl Names {
     /// Starts a stream, on which all wanted names are to be requested.
     pub(super) fn opened(&mut self) {
-        let own = self.records.iter().filter(|(_, record)| record.is_own());
-        let pending = own.map(|(name, _)| name.clone()).collect();
+        let pending = self.wanted().map(|(name, _)| name.clone()).collect();
         self.stream = Stream { is_open: true, pending, ..Stream::default() };
     }
 
@@ -167,10 +162,6 @@ impl Names {
 
     pub(super) fn is_idle(&self) -> bool {
         self.records.is_empty()
-    }
-
-    pub(super) const fn has_borrowed_any(&self) -> bool {
-        self.borrowed > 0
     }
 
     pub(super) fn wanted(&self) -> impl Iterator<Item = (&Name, Want)> {
@@ -199,27 +190,17 @@ impl Names {
         self.stream.touch(name);
     }
 
-    /// Adds a new name that another topic's resource serves.
-    pub(super) fn borrow(&mut self, name: &Name) {
-        self.want(name, Want::Yes).borrowed = true;
-        self.borrowed += 1;
-    }
-
-    /// Has a borrowed name requested.
-    pub(super) fn end_loan(&mut self, name: &Name) {
-        if let Some(record) = self.records.get_mut(name).filter(|record| record.borrowed) {
-            (record.borrowed, record.unconfirmed) = (false, true);
-            self.borrowed -= 1;
-        }
-        self.stream.touch(name);
+    /// Adds a new name that another topic requested on this stream in the same words, at this
+    /// moment, and that was answered.
+    pub(super) fn share(&mut self, name: &Name, at: QuietInstant) {
+        self.want(name, Want::Yes).asked = Some(Asked::new(at, Awaited::No, false));
     }
 
     /// Lets a name go.
     pub(super) fn remove(&mut self, name: &Name) {
         let Some(record) = self.records.get_mut(name) else { return };
         self.wanted -= usize::from(record.is_wanted());
-        self.borrowed -= usize::from(record.borrowed);
-        (record.want, record.borrowed, record.unconfirmed) = (Want::No, false, false);
+        (record.want, record.unconfirmed) = (Want::No, false);
         self.stream.incomplete.remove(name);
         if let Some(asked) = &mut record.asked {
             asked.dropped = true;
@@ -230,17 +211,7 @@ impl Names {
         }
     }
 
-    /// Whether the control plane is asked for this name here.
-    pub(super) fn asks_for(&self, name: &str) -> bool {
-        self.records.get(name).is_some_and(Record::is_own)
-    }
-
-    pub(super) fn has_borrowed(&self, name: &Name) -> bool {
-        self.records.get(name).is_some_and(|record| record.borrowed)
-    }
-
-    /// Whether the held resource has had no answer since it was requested on this stream, or since
-    /// a loan ended.
+    /// Whether the held resource has had no answer since it was requested on this stream.
     pub(super) fn is_unconfirmed(&self, name: &Name) -> bool {
         self.records.get(name).is_some_and(|record| record.unconfirmed)
     }
@@ -297,6 +268,16 @@ impl Names {
         self.asked(name).filter(|asked| asked.is_open()).map(|asked| asked.at)
     }
 
+    /// Whether a name was requested, and has not come since.
+    pub(super) fn expects(&self, name: &str) -> bool {
+        self.asked(name).is_some_and(|asked| asked.awaited != Awaited::No)
+    }
+
+    /// Time of the request for a name, if it was answered or needs no answer.
+    pub(super) fn answered_since(&self, name: &Name) -> Option<QuietInstant> {
+        self.asked_at(name).filter(|_| self.awaits_since(name.as_str()).is_none())
+    }
+
     pub(super) fn asked_at(&self, name: &Name) -> Option<QuietInstant> {
         self.asked(name.as_str()).filter(|asked| !asked.dropped).map(|asked| asked.at)
     }
@@ -308,14 +289,8 @@ impl Names {
 
     /// Whether a name is subscribed to, by itself or with its collection (R-Up-15).
     pub(super) fn covers(&self, name: &str) -> bool {
-        self.covered_or_borrowed(name).is_some()
+        self.covered(name).is_some()
             || Collection::covering(name).is_some_and(|covering| self.covered(&covering).is_some())
-    }
-
-    /// Returns a name that is subscribed to here, or by the topic that lends it.
-    pub(super) fn covered_or_borrowed(&self, name: &str) -> Option<&Name> {
-        let known = self.records.get_key_value(name);
-        known.filter(|(_, record)| record.borrowed || record.is_covered()).map(|(name, _)| name)
     }
 
     pub(super) fn deadline(&self, settings: &Settings) -> Option<QuietInstant> {

@@ -134,9 +134,10 @@ impl Topic {
         self.wildcard.is_live() || self.names.is_wanted(name) || self.is_listed(name)
     }
 
-    /// Whether other topics may borrow the name: uncacheable resources are not lent (R-XT-09).
-    pub(super) fn may_lend(&self, name: &Name) -> bool {
-        self.names.asks_for(name.as_str()) && !self.uncacheable.has(View::Named, name)
+    /// Whether new clients with other parameters may see the resource of a name until their own
+    /// answer. Uncacheable ones are for present clients only (R-XT-09).
+    pub(super) fn may_copy(&self, name: &Name) -> bool {
+        self.names.is_wanted(name.as_str()) && !self.uncacheable.has(View::Named, name)
     }
 
     /// Notes a resource restored from an earlier process.
@@ -167,8 +168,7 @@ impl Topic {
         }
     }
 
-    /// Whether the held resource has had no answer since it was requested on this stream, or since
-    /// a loan ended.
+    /// Whether the held resource has had no answer since it was requested on this stream.
     fn is_unconfirmed(&self, view: View, name: &Name) -> bool {
         match view {
             View::Wildcard => self.unconfirmed.contains(name),
@@ -196,11 +196,10 @@ impl Topic {
         self.members.covers()
     }
 
-    /// Adds a new name that another topic's resource serves.
-    pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>, is_foreign: bool) {
+    /// Notes a copy of another topic's resource.
+    pub(super) fn note_copy(&mut self, name: &Name, lease: Option<Lease>, is_foreign: bool) {
         self.outdated.extend(is_foreign.then(|| ((View::Named, name.clone()), true)));
         self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
-        self.names.borrow(name);
     }
 
     /// Adds the wildcard.
@@ -275,7 +274,7 @@ impl Topic {
         for member in
             snapshot.members().map(|member| member.name()).filter(|name| is_outdated(snapshot, name))
         {
-            if self.names.asks_for(member.as_str()) {
+            if self.names.is_wanted(member.as_str()) {
                 self.names.ask_again(member);
             }
         }
@@ -326,7 +325,7 @@ impl Topic {
     /// Whether a name of this topic is requested or to be requested, and unanswered.
     fn is_unanswered(&self, name: &Name) -> bool {
         let (names, name) = (&self.names, name.as_str());
-        names.asks_for(name) && (names.awaits_since(name).is_some() || names.covered(name).is_none())
+        names.is_wanted(name) && (names.awaits_since(name).is_some() || names.covered(name).is_none())
     }
 }
 

@@ -1,6 +1,6 @@
 //! One type: its topics, one for each set of parameters, and their layout over the streams.
 //!
-//! Owns the layout (R-Relay-03), the moves between streams, and loans between topics (R-DP-16).
+//! Owns the layout (R-Relay-03), the moves between streams, and copies between topics (R-DP-16).
 //! Knows nothing of other types.
 //!
 //! Layout: the first wanted view of a type lives on the primary, the second on the secondary. On
@@ -8,9 +8,8 @@
 //! control planes differ in handling a wildcard that is let go (O1). Each primary starts a new
 //! layout.
 //!
-//! Loan: a name that a topic does not request, because another topic's subscription brings a
-//! variant for its clients too. It ends when that no longer holds. Then the name is requested, and
-//! the held resource stays until the answer.
+//! Copy: a new name is shown with the variant of another topic that is for its clients too, until
+//! the answer to its own request.
 
 mod request;
 mod response_changes;
@@ -368,19 +367,23 @@ impl TopicSet {
         }
     }
 
-    /// Adds a new name. It is requested, unless a held resource is for these clients too.
+    /// Adds a new name, and a copy of a held resource that is for these clients too. It is
+    /// requested, unless the other topic has the answer to the same request.
     pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
         // Answered topics go first.
-        let lenders = self.lenders(parameters, name, cache);
-        if let Some(loan) = lenders.min_by_key(|loan| loan.is_unconfirmed) {
-            self.topic(parameters).borrow(name, loan.lease, loan.is_foreign);
-            return Some(Op::held(View::Named, loan.resource, loan.lease));
+        let copied = self.copies(parameters, name, cache).min_by_key(|copied| copied.answered.is_none());
+        let is_plain = self.traits.is_plain;
+        let topic = self.topic(parameters);
+        match copied.as_ref().and_then(|copied| copied.answered).filter(|_| is_plain) {
+            Some(asked) => topic.names.share(name, asked),
+            None => topic.names.add(name),
         }
-        self.topic(parameters).names.add(name);
-        None
+        let copied = copied?;
+        topic.note_copy(name, copied.lease, copied.is_foreign);
+        Some(Op::held(View::Named, copied.resource, copied.lease))
     }
 
-    /// Has a name fetched anew by all topics, as one may lend it to another.
+    /// Has a name fetched anew by all topics.
     pub(super) fn refresh(&mut self, name: &Name, cache: &Cache) {
         for (parameters, topic) in &mut self.topics {
             topic.refresh(name, &snapshot(cache, &self.type_url, parameters));

@@ -9,7 +9,7 @@ use foldhash::HashSet;
 use super::super::answer::AnswerProgress;
 use super::super::members::VERSIONS_BYTES;
 use super::super::target::Target;
-use super::{Asked, Awaited, Incomplete, Names, Record, Stream};
+use super::{Asked, Awaited, Incomplete, Names, Stream};
 use crate::cache::View;
 use crate::fairness::UPSTREAM_NAME_BYTES;
 use crate::proto::DeltaDiscoveryRequest;
@@ -58,9 +58,9 @@ impl Names {
         let mut joined = false;
         while let Some(name) = self.stream.next_pending(&mut last, &mut room, &mut least) {
             let Some(record) = self.records.get_mut(&name) else { continue };
-            let is_own = record.is_own();
+            let is_wanted = record.is_wanted();
             let bytes = match &mut record.asked {
-                Some(_) if !is_own => {
+                Some(_) if !is_wanted => {
                     self.forget(&name);
                     target.unsubscribe(name.as_str(), &mut request)
                 }
@@ -68,7 +68,7 @@ impl Names {
                     asked.repeated = false;
                     target.subscribe(name.as_str(), &mut request)
                 }
-                asked if is_own && asked.is_none_or(|asked| asked.dropped) => {
+                asked if is_wanted && asked.is_none_or(|asked| asked.dropped) => {
                     joined = true;
                     let bytes = target.subscribe(name.as_str(), &mut request);
                     bytes + self.join(target, name, &mut request)
@@ -122,8 +122,7 @@ impl Names {
         if !(is_claimed || in_first) && target.parameters.is_empty() {
             self.stream.unanswered = self.stream.unanswered.into_iter().chain([at]).min();
         }
-        let asked = Asked { at, awaited, dropped: false, inquiries: 0, repeated: false, in_first };
-        self.records.entry(name).or_default().asked = Some(asked);
+        self.records.entry(name).or_default().asked = Some(Asked::new(at, awaited, in_first));
         bytes
     }
 
@@ -135,8 +134,10 @@ impl Names {
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
         // A member that is requested by name too is claimed there.
-        let is_own = |member: &Name| self.records.get(member).is_some_and(Record::is_own);
-        let members = || target.snapshot.members_of(name).filter(|member| !is_own(member.name()));
+        let members = || {
+            let members = target.snapshot.members_of(name);
+            members.filter(|member| !self.is_wanted(member.name().as_str()))
+        };
         let versions =
             || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
         let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();

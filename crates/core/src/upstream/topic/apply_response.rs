@@ -264,7 +264,7 @@ impl Topic {
             let held = held.filter(|_| !doubted);
             if context.weighs(held) {
                 self.candidates(effects, (view, own), held).remove(received.constraints());
-            } else if !self.keeps(asking, view, &own) {
+            } else {
                 effects.removed.push((view, own));
             }
         }
@@ -303,9 +303,7 @@ impl Topic {
         let held = held.filter(|_| !doubted);
         if effects.variants.contains_key(&key) || self.rivals.contains_key(&key) {
             self.candidates(effects, key, held).remove(removed.constraints.as_ref());
-        } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
-            && !self.keeps(asking, view, &key.1)
-        {
+        } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref()) {
             effects.removed.push(key);
         }
     }
@@ -320,11 +318,6 @@ impl Topic {
             self.rivals.remove(&(view, name.clone()));
         }
         doubted
-    }
-
-    /// Whether a borrowed resource is kept until its own request is answered (R-DP-16).
-    fn keeps(&self, asking: Asking, view: View, name: &Name) -> bool {
-        !asking.traits.is_plain && view == View::Named && self.names.has_borrowed(name)
     }
 
     fn candidates<'l>(
@@ -350,7 +343,6 @@ impl Topic {
                         effects.ops.push(Op::Set { view, resource, resend, lease });
                     }
                 }
-                None if self.keeps(context.asking, view, &name) => {}
                 None => effects.removed.push((view, name.clone())),
             }
             if candidates.are_ambiguous() {
@@ -380,11 +372,8 @@ impl Topic {
         let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
         let is_of_another = held.is_some_and(|held| held.constraints() != report.constraints.as_ref());
-        if (is_of_another && (is_gone || report.constraints.is_some()))
-            || (is_gone && self.keeps(asking, view, &name))
-        {
-            // It is about another identity or other clients, or the resource waits for its own
-            // answer.
+        if is_of_another && (is_gone || report.constraints.is_some()) {
+            // It is about another identity or other clients.
             return;
         }
         if view == View::Named && is_told {
@@ -458,7 +447,7 @@ impl Topic {
             match snapshot
                 .get(name.as_str())
                 .map(|entry| entry.named())
-                .filter(|_| self.names.asks_for(name.as_str()))
+                .filter(|_| self.names.is_wanted(name.as_str()))
             {
                 Some(Named::Unknown) => answered.push(Op::Remove { view: View::Named, name: name.clone() }),
                 Some(Named::Superseded(_)) => self.names.ask_again(name),

@@ -59,8 +59,7 @@ impl Topic {
         if !self.covers(view, name) {
             return None;
         }
-        let known =
-            snapshot.get(name).map(|entry| entry.name()).or_else(|| self.names.covered_or_borrowed(name));
+        let known = snapshot.get(name).map(|entry| entry.name()).or_else(|| self.names.covered(name));
         Some(known.cloned().unwrap_or_else(|| name.into()))
     }
 }

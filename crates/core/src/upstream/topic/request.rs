@@ -42,7 +42,10 @@ impl Topic {
             |held: &Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
         // Hidden variants are not claimed either.
         if view == View::Named {
-            for held in asked().filter_map(|name| target.snapshot.held(view, name)) {
+            // A name that is only subscribed to once more is no question, and makes nothing doubtful.
+            let asked_for = asked().filter(|name| self.names.expects(name));
+            let held: Vec<_> = asked_for.filter_map(|name| target.snapshot.held(view, name)).collect();
+            for held in held {
                 self.names.set_unconfirmed(held.name().as_str(), !is_claimed(held));
             }
             if !self.rivals.is_empty() {
@@ -63,7 +66,7 @@ impl Topic {
             let held = snapshot.held(view, name.as_str());
             let is_asked_for = match view {
                 View::Wildcard => self.wildcard.is_live() && held.is_some(),
-                View::Named => self.names.asks_for(name.as_str()) || self.is_listed(name.as_str()),
+                View::Named => self.names.is_wanted(name.as_str()) || self.is_listed(name.as_str()),
             };
             if is_asked_for {
                 self.outdate(view, held);

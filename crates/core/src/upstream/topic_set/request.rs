@@ -1,13 +1,12 @@
 //! Next request for a type, of all its topics.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use prost::Message as _;
 
 use super::super::names::room;
-use super::super::quiet_clock::Moment;
+use super::super::quiet_clock::{Moment, QuietInstant};
 use super::super::target::Target;
 use super::super::topic::Topic;
 use super::super::{Settings, StreamId};
@@ -108,25 +107,26 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
     whole.initial_resource_versions.extend(part.initial_resource_versions);
 }
 
-/// Resource that a topic may borrow.
-pub(super) struct Loan {
+/// Resource of a topic that serves new clients with other parameters, until their own answer.
+pub(super) struct Copied {
     pub(super) resource: Arc<Resource>,
     pub(super) lease: Option<Lease>,
     /// Whether another server sent it.
     pub(super) is_foreign: bool,
-    pub(super) is_unconfirmed: bool,
+    /// Time of that topic's request, if it was answered.
+    pub(super) answered: Option<QuietInstant>,
 }
 
 impl TopicSet {
-    /// Topics whose subscription keeps the resource up to date for these parameters too.
-    pub(super) fn lenders(
+    /// Resources of other topics that match these parameters too.
+    pub(super) fn copies(
         &self,
         parameters: &Parameters,
         name: &Name,
         cache: &Cache,
-    ) -> impl Iterator<Item = Loan> {
+    ) -> impl Iterator<Item = Copied> {
         let others =
-            self.topics.iter().filter(move |(other, topic)| *other != parameters && topic.may_lend(name));
+            self.topics.iter().filter(move |(other, topic)| *other != parameters && topic.may_copy(name));
         let held = move |other: &Parameters, topic: &Topic| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
@@ -134,37 +134,15 @@ impl TopicSet {
             let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
             // Aliases and dropped bodies are requested.
             let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
-            held.map(|held| Loan {
+            held.map(|held| Copied {
                 resource: Arc::clone(held),
                 lease: snapshot.lease(view, text),
                 is_foreign: topic.is_foreign(view, name),
-                is_unconfirmed: topic.names.is_unconfirmed(name),
+                answered: topic.names.answered_since(name),
             })
         };
         others
             .filter_map(move |(other, topic)| held(other, topic))
-            .filter(|loan| loan.resource.matches(parameters))
-    }
-
-    pub(in crate::upstream) fn has_loans(&self) -> bool {
-        self.topics.values().any(|topic| topic.names.has_borrowed_any())
-    }
-
-    /// Requests the borrowed names that can no longer be borrowed.
-    pub(in crate::upstream) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
-        let mut ended = Vec::new();
-        for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.names.has_borrowed_any()) {
-            let mine = self.snapshot(cache, parameters);
-            let is_lent = |name: &Name| {
-                let mut lenders = self.lenders(parameters, name, cache);
-                let mine = mine.held(View::Named, name.as_str());
-                mine.is_some_and(|mine| lenders.any(|theirs| theirs.resource.same_content(mine)))
-            };
-            let names = names.iter().filter(|name| topic.names.has_borrowed(name) && !is_lent(name));
-            ended.extend(names.map(|name| (parameters.clone(), name.clone())));
-        }
-        for (parameters, name) in &ended {
-            self.topic(parameters).names.end_loan(name);
-        }
+            .filter(|copied| copied.resource.matches(parameters))
     }
 }
