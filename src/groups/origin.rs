@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::subscription::Upstream;
 use crate::telemetry;
-use crate::upstream::{DirectoryState, Readiness, Servers, UpstreamState, Verdict};
+use crate::upstream::{DirectoryState, Readiness, Servers, UpstreamState};
 
 /// Source of resources, and its state.
 #[derive(Clone, Debug)]
@@ -48,16 +48,20 @@ impl Origin {
         }
     }
 
-    /// Whether relays downstream may trust missing answers, and when to look again.
-    pub fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
+    /// Whether relays downstream may trust missing answers.
+    pub fn vouches(&self, now: Instant) -> bool {
         match self {
             Self::Server { state, .. } => state.borrow().vouches(now),
-            Self::Directory { state } => (state.borrow().read, None),
+            Self::Directory { state } => state.borrow().read,
         }
     }
 
-    /// Whether clients should come to a relay with this source.
-    pub fn verdict(&self, readiness: &mut Readiness) -> Verdict {
+    /// Evaluates whether clients should come to a relay with this source.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not.
+    pub fn readiness(&self, readiness: &mut Readiness) -> Result<(), String> {
         match self {
             Self::Server { state, servers } => {
                 if servers.have_answered() {
@@ -76,7 +80,7 @@ impl Origin {
                     }
                     None => "the directory has not been read yet".to_owned(),
                 };
-                Verdict { ready: state.read.then_some(()).ok_or_else(why), look_at: None }
+                state.read.then_some(()).ok_or_else(why)
             }
         }
     }

@@ -14,10 +14,10 @@ use crate::downstream::{Connections, ServerState};
 use crate::groups::Groups;
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::telemetry;
-use crate::upstream::{Readiness, sleep_until};
+use crate::upstream::Readiness;
 
-/// Time between two looks at other groups.
-const GROUPS_LOOK: Duration = Duration::from_secs(1);
+/// Time between two looks at the source and at other groups.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Publishes from now on whether clients should come here.
 pub(super) fn spawn_health(
@@ -45,17 +45,15 @@ async fn publish_health(
     let (mut origin, mut answered, mut served) = (groups.origin().clone(), false, false);
     loop {
         let now = Instant::now();
-        let (mut answers, mut look_at) = origin.vouches(now);
+        let mut answers = origin.vouches(now);
         // With `groups.default: refuse` the relay's own node asks for nothing.
         if !groups.is_trivial() && origin.is_idle() {
-            answers |= groups.all().iter().any(|group| group.origin().vouches(now).0);
-            look_at = Some(now + GROUPS_LOOK);
+            answers |= groups.all().iter().any(|group| group.origin().vouches(now));
         }
-        let verdict = origin.verdict(&mut readiness);
-        look_at = look_at.into_iter().chain(verdict.look_at).min();
+        let is_ready = origin.readiness(&mut readiness);
         let is_draining = draining.is_cancelled();
-        let serves = verdict.ready.is_ok() && !is_draining;
-        drop(ready.send_replace(verdict.ready));
+        let serves = is_ready.is_ok() && !is_draining;
+        drop(ready.send_replace(is_ready));
         for (service, before, now) in [(UPSTREAM_SERVICE, &mut answered, answers), ("", &mut served, serves)]
         {
             if std::mem::replace(before, now) != now {
@@ -64,7 +62,7 @@ async fn publish_health(
             }
         }
         tokio::select! {
-            () = sleep_until(look_at) => {}
+            () = tokio::time::sleep(LOOK) => {}
             () = draining.cancelled(), if !is_draining => {}
             changed = origin.changed() => if changed.is_err() {
                 return;

@@ -158,8 +158,6 @@ pub(crate) struct Relay {
     before_relay: bool,
     state: UpstreamState,
     look_at: Instant,
-    /// When the word to the relay behind it changes by itself.
-    vouches_at: Option<Instant>,
     /// Last word to that relay.
     pub(crate) vouched: bool,
 }
@@ -199,7 +197,6 @@ impl Relay {
             before_relay,
             state: UpstreamState::new(now),
             look_at: now,
-            vouches_at: None,
             vouched: false,
         }
     }
@@ -266,7 +263,6 @@ impl Relay {
                 if self.before_relay || self.representative.is_some() {
                     also(Some(self.look_at));
                 }
-                also(self.vouches_at.filter(|_| self.before_relay));
                 for stream in StreamId::ALL {
                     let has = self.open[stream as usize].is_some() && self.mux.has_request(stream);
                     also(has.then(|| self.room[stream as usize].unwrap_or(now)));
@@ -375,8 +371,7 @@ impl Relay {
 
     /// Tells the relay behind it whether anything is unanswered.
     fn vouch(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let (vouches, at) = self.state.vouches(now);
-        self.vouches_at = at;
+        let vouches = self.state.vouches(now);
         if std::mem::replace(&mut self.vouched, vouches) != vouches {
             out.push(Output::Serves(vouches));
         }

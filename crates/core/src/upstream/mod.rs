@@ -68,7 +68,7 @@ pub use directory_mirror::DirectoryMirror;
 pub use failover::{Change as ServerChange, Failover, FailoverTimes, ServerCondition};
 pub use mux::{Mux, Restored};
 pub use probe::{Question, came_from};
-pub use readiness::{Readiness, Verdict};
+pub use readiness::Readiness;
 pub use refusal::Refusal;
 pub use representative::{NodeBudget, NodeBudgetError, Representative, Stay};
 pub use response::{Complaint, ProtocolError};

@@ -25,15 +25,6 @@ pub struct Readiness {
     others_answered: bool,
 }
 
-/// Result of an evaluation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Ready, or the reason why not.
-    pub ready: Result<(), String>,
-    /// Time of the next evaluation, without other events.
-    pub look_at: Option<Instant>,
-}
-
 impl Readiness {
     /// Creates it for a relay that has not connected yet.
     pub const fn new(wait: Duration, node: String) -> Self {
@@ -52,50 +43,44 @@ impl Readiness {
         self.others_answered = true;
     }
 
-    /// Evaluates the state.
-    pub fn look(&mut self, state: &UpstreamState, now: Instant) -> Verdict {
-        let verdict = self.judge(state, now);
-        self.is_ready = verdict.ready.is_ok();
-        verdict
+    /// Evaluates the state, at each change and once a second.
+    ///
+    /// # Errors
+    /// The reason why the relay is not ready.
+    pub fn look(&mut self, state: &UpstreamState, now: Instant) -> Result<(), String> {
+        let ready = self.judge(state, now);
+        self.is_ready = ready.is_ok();
+        ready
     }
 
-    fn judge(&mut self, state: &UpstreamState, now: Instant) -> Verdict {
+    fn judge(&mut self, state: &UpstreamState, now: Instant) -> Result<(), String> {
         let error = || state.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        let ready = |look_at| Verdict { ready: Ok(()), look_at };
-        let unready = |why, look_at| Verdict { ready: Err(why), look_at };
         if state.last_answer.is_some()
             || self.others_answered
             || (self.takes_restored && state.restored.is_some())
         {
-            return ready(None);
+            return Ok(());
         }
         if !state.connected {
-            return unready(format!("the control plane has never answered{}", error()), None);
+            return Err(format!("the control plane has never answered{}", error()));
         }
         if !state.looked {
             // Many servers reject the stream only with the first response.
-            let why = format!("the control plane was just reached, and may refuse the stream{}", error());
-            return unready(why, None);
+            return Err(format!("the control plane was just reached, and may refuse the stream{}", error()));
         }
         let Some(asked) = state.unanswered.since else {
             self.asking = None;
-            return ready(None);
+            return Ok(());
         };
         let waits_until = *self.asking.get_or_insert(asked) + self.wait;
-        if now >= waits_until {
-            return ready(None);
-        }
-        let silent = asked + SILENT;
-        if self.is_ready && now < silent {
-            return ready(Some(silent.min(waits_until)));
+        if now >= waits_until || (self.is_ready && now < asked + SILENT) {
+            return Ok(());
         }
         let waited = now.saturating_duration_since(asked).as_secs();
         let (count, node) = (state.unanswered.count, &self.node);
-        let why = format!(
+        Err(format!(
             "the control plane has not answered any of {count} subscriptions for {waited} s: does it know node `{node}`?"
-        );
-        // The reason contains the time.
-        unready(why, Some(waits_until.min(now + Duration::from_secs(1))))
+        ))
     }
 }
 
@@ -137,7 +122,7 @@ mod tests {
 
         fn look(&mut self, second: u64) -> Result<(), String> {
             let now = self.at(second);
-            self.readiness.look(&self.state, now).ready
+            self.readiness.look(&self.state, now)
         }
 
         fn is_ready(&mut self, second: u64) -> bool {
@@ -186,8 +171,7 @@ mod tests {
         fixture.stands(0);
         assert!(fixture.is_ready(1));
         fixture.asks(100);
-        let verdict = fixture.readiness.look(&fixture.state, fixture.at(109));
-        assert_eq!(verdict, Verdict { ready: Ok(()), look_at: Some(fixture.at(110)) });
+        assert!(fixture.is_ready(109));
         assert!(!fixture.is_ready(110));
         assert!(!fixture.is_ready(111), "and it is not ready by turns");
         fixture.state.unanswered = Unanswered::default();
@@ -204,9 +188,7 @@ mod tests {
         assert!(!fixture.is_ready(20));
         fixture.state.connected(fixture.at(25));
         fixture.asks(25);
-        let verdict = fixture.readiness.look(&fixture.state, fixture.at(39));
-        assert!(verdict.ready.is_err());
-        assert_eq!(verdict.look_at, Some(fixture.at(40)));
+        assert!(!fixture.is_ready(39));
         assert!(fixture.is_ready(40));
         let mut fixture = Fixture::new(Duration::ZERO);
         fixture.state.connected(fixture.at(0));

@@ -167,14 +167,13 @@ impl UpstreamState {
         awaited
     }
 
-    /// Whether relays behind this one may take its silence for an answer, and when to check again.
+    /// Whether relays behind this one may take its silence for an answer.
     /// In the first 60 s of a connection all requested types must be answered: a returning relay
     /// requests them one after the other, as its clients come. Later no type counts, or clients
     /// could hold up relays with types that nobody has.
-    pub fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
-        let is_complete = self.unanswered.silent.is_empty();
-        let ends = Some(self.since + SILENT_TYPES).filter(|end| self.connected && !is_complete && *end > now);
-        (self.answered && !self.origin_is_cut_off && self.looked && ends.is_none(), ends)
+    pub fn vouches(&self, now: Instant) -> bool {
+        let is_complete = self.unanswered.silent.is_empty() || now >= self.since + SILENT_TYPES;
+        self.answered && !self.origin_is_cut_off && self.looked && is_complete
     }
 
     /// Whether the last three connections or streams ended within five minutes.
@@ -425,21 +424,21 @@ mod tests {
         let mut state = UpstreamState::new(start);
         state.connected(start);
         state.answered = true;
-        assert_eq!(state.vouches(start), (false, None), "it is not known yet what it leaves unanswered");
+        assert!(!state.vouches(start), "it is not known yet what it leaves unanswered");
         state.look(silent(after(1)));
-        assert_eq!(state.vouches(after(2)), (false, Some(after(60))));
-        assert_eq!(state.vouches(after(60)), (true, None), "it may never answer for the type");
+        assert!(!state.vouches(after(2)));
+        assert!(state.vouches(after(60)), "it may never answer for the type");
         state.look(Unanswered::default());
-        assert_eq!(state.vouches(after(3)), (true, None));
+        assert!(state.vouches(after(3)));
         // A pause of the process, or a new stream, moves the time at which the type was asked for.
         state.look(silent(after(9)));
-        assert_eq!(state.vouches(after(10)), (false, Some(after(60))));
+        assert!(!state.vouches(after(10)));
         state.look(silent(after(70)));
-        assert_eq!(state.vouches(after(71)), (true, None), "a client asks for a type that nobody has");
+        assert!(state.vouches(after(71)), "a client asks for a type that nobody has");
         state.origin_says(false, after(72));
-        assert!(!state.vouches(after(100)).0);
+        assert!(!state.vouches(after(100)));
         state.lost("gone".to_owned(), after(101));
-        assert_eq!(state.vouches(after(102)), (false, None));
+        assert!(!state.vouches(after(102)));
     }
 
     #[test]
