@@ -346,7 +346,6 @@ impl Mux {
                 let refused = increments.iter().filter(|_| is_delta);
                 let names = refused.flat_map(|increments| refusal::names(&increments.response));
                 topic_set.refuse(&fault, names, now);
-                topic_set.claim_nothing_next(stream, self.writer.cache());
                 Some(fault.text().to_owned())
             }
         };

@@ -97,17 +97,6 @@ impl TopicSet {
         self.refused.get_or_insert_with(|| Refused::new(now)).add(fault, wanted.into_iter());
     }
 
-    /// Notes a rejected response. After a first response the control plane may take claims for
-    /// answered: the next stream claims nothing.
-    pub(super) fn claim_nothing_next(&mut self, stream: StreamId, cache: &Cache) {
-        let Some(view) = self.placed(stream) else { return };
-        for (parameters, topic) in &mut self.topics {
-            if !topic.silence(view).answered {
-                topic.refresh_all(view, &snapshot(cache, &self.type_url, parameters));
-            }
-        }
-    }
-
     /// Has the stream opened anew, as a response may lack existing resources. The next first
     /// response tells.
     pub(super) fn doubt(&mut self, stream: StreamId) {

@@ -209,21 +209,3 @@ fn the_system_version_goes_along() {
     fixture.hear(Primary, &answer);
     assert!(format!("{:?}", fixture.snapshot(EDS)).contains("\"sys\""));
 }
-
-/// An origin may take a response for delivered that was refused.
-#[test]
-fn r_up_13_after_a_first_answer_that_was_refused_the_next_stream_claims_nothing() {
-    let mut fixture = Fixture::asking("a", CDS, &["*"]);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v").set("c2", "v"));
-    let claims = |fixture: &mut Fixture| {
-        fixture.reconnect();
-        !fixture.request(Primary).initial_resource_versions.is_empty()
-    };
-    assert!(claims(&mut fixture));
-    let bad = Answer::of(CDS, "2").set("c1", "w").set("c1", "w");
-    fixture.deliver(Primary, &bad);
-    assert!(fixture.request(Primary).error_detail.is_some());
-    assert!(!claims(&mut fixture));
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "w").set("c2", "v"));
-    assert!(claims(&mut fixture));
-}

@@ -69,29 +69,21 @@ impl Topic {
                 View::Named => self.names.is_wanted(name.as_str()) || self.is_listed(name.as_str()),
             };
             if is_asked_for {
-                self.outdate(view, held);
+                if let Some(held) = held {
+                    self.outdated.entry((view, held.name().clone())).or_insert(false);
+                }
                 self.renews[view as usize] = true;
             }
         }
     }
 
-    fn outdate<'r>(&mut self, view: View, held: impl IntoIterator<Item = &'r Arc<Resource>>) {
-        for held in held {
-            self.outdated.entry((view, held.name().clone())).or_insert(false);
-        }
-    }
-
-    /// Has everything of a view fetched anew, on the next stream.
-    pub(in crate::upstream) fn refresh_all(&mut self, view: View, snapshot: &Snapshot) {
-        let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
-        self.outdate(view, held);
-    }
-
     /// Notes a change of the server: another one gives its versions to other content.
     pub(in crate::upstream) fn switched(&mut self, snapshot: &Snapshot) {
         self.outdated.clear();
-        View::ALL.into_iter().for_each(|view| self.refresh_all(view, snapshot));
-        self.outdated.values_mut().for_each(|is_foreign| *is_foreign = true);
+        for view in View::ALL {
+            let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
+            self.outdated.extend(held.map(|held| ((view, held.name().clone()), true)));
+        }
     }
 
     /// Whether another server sent a resource.
