@@ -306,9 +306,8 @@ impl Client {
 
     /// Chooses the client whose node new streams show.
     fn choose_node(&self) {
-        let Some(representative) = &self.representative else { return };
-        if representative.choose(now()) {
-            self.report_node(representative);
+        if let Some(representative) = &self.representative {
+            representative.choose(now());
         }
     }
 

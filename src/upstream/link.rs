@@ -235,15 +235,11 @@ pub(super) enum Line {
     /// Error of a stream on an open connection.
     Stream,
     Ending,
-    /// Choice of the client whose node is shown.
-    Node,
     Secondary,
     /// Subscriptions without an answer.
     Silence,
     /// Answer after such a silence.
     Answer,
-    /// Further connection, because the server limits streams.
-    Crowded,
     /// Connection with too few streams for a client.
     Narrow,
     /// Report of a relay upstream on its own control plane.
@@ -358,10 +354,9 @@ impl Link {
                 state.failed = false;
                 state.open.retain(is_open);
                 state.open.push(Arc::downgrade(&connection));
-                let connections = state.open.len();
                 drop(state);
                 if let Some(max_streams) = connection.facts.max_streams() {
-                    self.report_limit(max_streams, connections);
+                    self.report_limit(max_streams);
                 }
                 Ok(Connected { lease: self.lease(connection), is_new: true })
             }
@@ -379,7 +374,7 @@ impl Link {
     }
 
     /// Logs a server's stream limit where clients notice it.
-    fn report_limit(&self, max_streams: u32, connections: usize) {
+    fn report_limit(&self, max_streams: u32) {
         let uri = self.uri();
         if max_streams < STREAMS
             && let Some(suppressed) = self.say(Line::Narrow)
@@ -390,17 +385,6 @@ impl Link {
                 expected = STREAMS,
                 suppressed,
                 "the control plane allows fewer streams on a connection than a node group may need: types that are wanted both as wildcard and by name may wait for ever; raise its limit of concurrent streams (SETTINGS_MAX_CONCURRENT_STREAMS)"
-            );
-        }
-        if connections > 1
-            && let Some(suppressed) = self.say(Line::Crowded)
-        {
-            tracing::info!(
-                %uri,
-                max_streams,
-                connections,
-                suppressed,
-                "the control plane limits the streams of a connection; node groups take further connections"
             );
         }
     }

@@ -5,30 +5,13 @@
 
 use std::time::Duration;
 
-use prost::Message as _;
-
-use super::super::Representative;
 use super::super::link::Line;
 use super::super::wait::now;
 use super::Client;
 use super::conversation::{Delta, Ended, in_words};
 use crate::cache::Protocol;
-use crate::proto::Node;
 
 impl Client {
-    /// Logs the client whose node the control plane now sees.
-    pub(super) fn report_node(&self, representative: &Representative) {
-        let Some(suppressed) = self.link.say(Line::Node) else { return };
-        let node = Node::decode(representative.node()).unwrap_or_default();
-        let group = self.mux.node_id();
-        tracing::info!(
-            group,
-            node = node.id,
-            suppressed,
-            "the control plane is shown the node of this client of the group"
-        );
-    }
-
     /// Logs that a relay upstream is asked in the protocol that carries less.
     pub(super) fn report_relay_by_sotw(&self) {
         let Some(suppressed) = self.link.say(Line::RelayBySotw) else { return };
