@@ -52,8 +52,6 @@ pub struct Client {
     has_complained: bool,
     /// Silence that was logged: its start, and the time of the line.
     silence: Option<(Instant, Instant)>,
-    /// Time to log that the relay upstream is cut off, if not yet logged.
-    cut_off_due: Option<Instant>,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
     /// Time to take the rest of the interest, if there is more.
@@ -88,7 +86,7 @@ impl Client {
     pub fn on(mux: Mux, servers: Arc<Servers>, tuned: watch::Receiver<Tuned>) -> Self {
         let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
-        let (silence, cut_off_due, looked_at, more_interest, late) = Default::default();
+        let (silence, looked_at, more_interest, late) = Default::default();
         Self {
             backoff: link.options().backoff,
             link,
@@ -104,7 +102,6 @@ impl Client {
             group: None,
             has_complained: false,
             silence,
-            cut_off_due,
             looked_at,
             more_interest,
             late,
@@ -386,7 +383,7 @@ impl Client {
     }
 
     fn disconnected(&mut self, note: impl FnOnce(&mut UpstreamState)) {
-        (self.cut_off_due, self.looked_at) = (None, None);
+        self.looked_at = None;
         self.state.send_modify(note);
     }
 }

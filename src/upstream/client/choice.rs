@@ -37,9 +37,6 @@ impl Client {
             talk.rest_at_relay();
         }
         self.look_for_silence();
-        if self.cut_off_due.take_if(|due| *due <= now()).is_some() {
-            self.report_word(false);
-        }
         self.note_refusals();
         if self.representative.as_ref().is_some_and(|one| one.is_outdated()) {
             self.mux.node_is_outdated();

@@ -1,7 +1,5 @@
 //! Messages on the streams of a connection, and requests in return.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use deltafan_transport::stream::OpenStream;
 use tonic::{Code, Status};
@@ -15,10 +13,6 @@ use super::Client;
 use super::conversation::{Conversation, Ended};
 use crate::cache::Protocol;
 use crate::telemetry;
-
-/// Time for which the relay upstream may be cut off before a log line. A relay that starts has asked nothing
-/// yet.
-const CUT_OFF: Duration = Duration::from_secs(5);
 
 impl Client {
     /// Handles a message or the end of a stream. Returns the end of the connection.
@@ -179,13 +173,8 @@ impl Client {
     fn origin_says(&mut self, is_answered: bool) {
         let is_news = self.state.send_if_modified(|state| state.origin_says(is_answered, now()));
         self.mux.origin_says(is_answered, now());
-        if !is_news {
-            return;
-        }
-        if !is_answered {
-            self.cut_off_due = Some(now() + CUT_OFF);
-        } else if self.cut_off_due.take().is_none() {
-            self.report_word(true);
+        if is_news {
+            self.report_word(is_answered);
         }
     }
 
