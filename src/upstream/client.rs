@@ -144,7 +144,6 @@ impl Client {
     ) -> Restored {
         let restored = self.mux.restore(content, from, clock);
         if restored.resources > 0 {
-            self.servers.restored();
             self.failover.restored();
             let source = self.mux.source().cloned();
             self.state.send_modify(|state| {
@@ -157,7 +156,6 @@ impl Client {
 
     /// Notes that other node groups have stored resources, the newest of this age: the relay can serve.
     pub fn others_restored(&mut self, age: Duration) {
-        self.servers.restored();
         self.state.send_modify(|state| state.restored(age_at_start(age, state, now())));
     }
 

@@ -93,8 +93,6 @@ struct State {
     error: String,
     /// Whether the server has answered any client since the start.
     has_answered: bool,
-    /// Whether an earlier process's resources are served.
-    has_restored: bool,
     answered_in: Option<Protocol>,
     lines: LogThrottle<Line>,
     checks: Checks,
@@ -265,7 +263,6 @@ impl Link {
             failures: 0,
             error: String::new(),
             has_answered: false,
-            has_restored: false,
             answered_in: None,
             lines: LogThrottle::default(),
             checks: Checks::default(),
@@ -430,18 +427,8 @@ impl Link {
         self.state.lock().answered_in == Some(protocol)
     }
 
-    pub(super) fn restored(&self) {
-        self.state.lock().has_restored = true;
-    }
-
     fn has_answered(&self) -> bool {
         self.state.lock().has_answered
-    }
-
-    /// Whether there may be something to serve: an answer to this process, or stored resources.
-    pub(super) fn has_content(&self) -> bool {
-        let state = self.state.lock();
-        state.has_answered || state.has_restored
     }
 
     /// Returns the number of suppressed lines if a line may be logged now.
@@ -496,11 +483,6 @@ impl Servers {
     /// Identity of the first one if there are several.
     pub fn first(&self) -> Option<ServerId> {
         (self.count() > 1).then(|| self.links[0].server().clone())
-    }
-
-    /// Notes that an earlier process's resources are served.
-    pub(super) fn restored(&self) {
-        self.links.iter().for_each(|link| link.restored());
     }
 
     /// Whether any server has answered any client since the start.

@@ -135,8 +135,8 @@ impl Client {
         self.has_complained |= suppressed.is_some() && matches!(line, Line::Stream);
         let uri = self.link.uri();
         let retry_in = in_words(wait);
-        let serving =
-            if self.link.has_content() { "serving cached resources" } else { "nothing is cached yet" };
+        let is_cached = self.servers.have_answered() || self.state.borrow().restored.is_some();
+        let serving = if is_cached { "serving cached resources" } else { "nothing is cached yet" };
         // The end of a connection concerns all groups, that of a stream only one.
         let (node, group) = match line {
             Line::Complaint => (None, None),
