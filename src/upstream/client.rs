@@ -17,7 +17,7 @@ mod report;
 
 use super::link::{Connected, Link, Servers, UnreachableError};
 use super::probe::Probes;
-use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
+use super::wait::{Clock as PauseClock, next_interest, next_once, next_tuning, now};
 use super::{
     Backoff, Counters, Failover, Mux, Representative, Restored, ServerChange, ServerCondition, ServerId,
     StreamId, Tuned, UpstreamState,
@@ -209,8 +209,13 @@ impl Client {
     /// changed.
     async fn meanwhile<F: Future>(&mut self, future: F) -> Option<F::Output> {
         let cache = Arc::clone(self.mux.cache());
+        let mut clock = PauseClock::new(now());
         tokio::pin!(future);
         loop {
+            if let Some(pause) = clock.overslept(now()) {
+                self.mux.exclude_pause(pause, now());
+                self.failover.excuse(pause);
+            }
             self.mux.on_deadline(now());
             if self.choose(ServerCondition::Away).is_some() {
                 return None;
@@ -224,7 +229,7 @@ impl Client {
                     self.take(interest).await;
                 }
                 restore = next_once(&mut self.late) => (restore.0)(self),
-                () = sleep_until(deadline) => tokio::task::yield_now().await,
+                () = clock.wait(deadline) => tokio::task::yield_now().await,
             }
         }
     }
@@ -255,7 +260,7 @@ impl Client {
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
             let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuned), probed).await;
-            self.failover.excuse(std::mem::take(&mut talk.excused), now());
+            self.failover.excuse(std::mem::take(&mut talk.excused));
             match event {
                 Event::Message(stream, message) => {
                     if let Some(end) = self.on_message(stream, message, &lease, &mut talk) {

@@ -25,7 +25,7 @@ impl Client {
         match state.unanswered.since {
             _ if state.origin_is_cut_off => ServerCondition::CutOff,
             _ if talk.answered => ServerCondition::Answers { first_hand: talk.watch.vouches() },
-            Some(asked) => ServerCondition::Silent(asked),
+            Some(_) => ServerCondition::Silent,
             None => ServerCondition::Idle,
         }
     }
@@ -100,7 +100,8 @@ impl Client {
     /// not hide them: the next attempt begins with another. Of several servers the next one is already in use
     /// by then.
     fn leave_silent_address(&self, lease: &Lease, talk: &Conversation) -> Option<Ended> {
-        let ServerCondition::Silent(asked) = self.condition(talk) else { return None };
+        let is_silent = self.condition(talk) == ServerCondition::Silent;
+        let asked = self.state.borrow().unanswered.since.filter(|_| is_silent)?;
         let after = self.failover.after();
         if self.failover.has_choice() || !lease.has_other_addresses() || now() < asked + after {
             return None;

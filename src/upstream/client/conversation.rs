@@ -84,7 +84,7 @@ pub(super) struct Conversation {
     server: Server,
     /// Reported time in which responses were on their way.
     transferred: Duration,
-    /// Part of it not yet reported to the choice of the server.
+    /// Transfers and pauses not yet reported to the choice of the server.
     pub(super) excused: Duration,
     clock: Clock,
     /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
@@ -279,6 +279,7 @@ impl Conversation {
         let now = now();
         if let Some(pause) = self.clock.overslept(now) {
             mux.exclude_pause(pause, now);
+            self.excused += pause;
         }
         let (total, goes_on) = self.server.transfers.so_far(now);
         // Another thread may have read the clock earlier and noted the end of a response later.

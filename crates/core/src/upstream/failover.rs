@@ -1,7 +1,7 @@
 //! Choice among several servers, in order of preference (R-Up-08).
 //!
-//! Owns which server is used, and when to change. Knows neither connections nor the clock. With one
-//! server it decides nothing.
+//! Owns which server is used, and when to change. Knows no connections. With one server it decides
+//! nothing.
 //!
 //! - A server is silent without a connection, while its streams fail, and while nothing has come on
 //!   the connection though something was asked for.
@@ -21,6 +21,8 @@
 //! 60 s on, and is used from 90 s on.
 
 use std::time::{Duration, Instant};
+
+use super::quiet_clock::{QuietClock, QuietInstant};
 
 /// Times of a choice among servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +44,8 @@ impl Default for FailoverTimes {
 pub enum ServerCondition {
     /// No connection, or no stream on it.
     Away,
-    /// Connected, nothing received. The first request was at this moment.
-    Silent(Instant),
+    /// Connected, something requested, nothing received.
+    Silent,
     /// Connected, nothing requested.
     Idle,
     /// Responses have come on the connection.
@@ -89,31 +91,27 @@ pub struct Failover {
     servers: usize,
     active: usize,
     condition: ServerCondition,
-    silent_since: Option<Instant>,
-    /// Start of the answers, or of the idle time, without a break.
-    steady_since: Option<Instant>,
+    silent_since: Option<QuietInstant>,
+    /// Start of the present condition.
+    steady_since: Option<QuietInstant>,
     /// Start of the answers of each more preferred server to its probes.
-    answering: Vec<Option<Instant>>,
+    answering: Vec<Option<QuietInstant>>,
     /// Changes to a next server since the last answer.
     vain: u32,
     /// Whether a control plane ever answered at first hand.
     first_hand: bool,
     /// Time of the last response that came through this relay.
-    looped_at: Option<Instant>,
-    look_at: Option<Instant>,
+    looped_at: Option<QuietInstant>,
+    clock: QuietClock,
 }
 
-/// Longest time between two evaluations while time is measured. A late one shows that the process
-/// was paused.
-const LOOK: Duration = Duration::from_secs(1);
-const LATE: Duration = Duration::from_millis(100);
 /// Doublings of the time of silent servers, and of relays that are cut off.
 const SILENT_DOUBLINGS: u32 = 3;
 const CUT_OFF_DOUBLINGS: u32 = 6;
 
 impl Failover {
     /// Creates the choice among this many servers. The first one is in use.
-    pub const fn new(servers: usize, times: FailoverTimes) -> Self {
+    pub fn new(servers: usize, times: FailoverTimes) -> Self {
         Self {
             times,
             servers,
@@ -125,7 +123,7 @@ impl Failover {
             vain: 0,
             first_hand: false,
             looped_at: None,
-            look_at: None,
+            clock: QuietClock::default(),
         }
     }
 
@@ -155,21 +153,16 @@ impl Failover {
         if !self.has_choice() {
             return None;
         }
-        // A pause of the process is neither silence nor an answer.
-        let late = self.look_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        if late > LATE {
-            self.excuse(late, now);
-        }
+        let now = self.clock.at(now);
         self.see(condition, now);
         let change = self.back(now).or_else(|| self.next(now));
         if let Some(change) = change {
             self.change(change);
         }
-        self.look_at = self.measures().then(|| self.due(now).map_or(now + LOOK, |due| due.min(now + LOOK)));
         change
     }
 
-    fn see(&mut self, condition: ServerCondition, now: Instant) {
+    fn see(&mut self, condition: ServerCondition, now: QuietInstant) {
         let is_loop = self.looped_at.is_some_and(|at| now < at + self.times.after);
         let condition = match condition {
             ServerCondition::Answers { .. } | ServerCondition::Idle if is_loop => ServerCondition::Away,
@@ -181,7 +174,7 @@ impl Failover {
             self.steady_since = None;
         }
         let steady_since = *self.steady_since.get_or_insert(now);
-        let is_steady = now.saturating_duration_since(steady_since) >= self.times.after;
+        let is_steady = now >= steady_since + self.times.after;
         match condition {
             ServerCondition::Answers { first_hand } => {
                 self.first_hand |= first_hand;
@@ -194,17 +187,16 @@ impl Failover {
             // A server that accepts connections and closes them is idle for moments.
             ServerCondition::Idle if is_steady => self.silent_since = None,
             ServerCondition::Idle => {}
-            ServerCondition::Away | ServerCondition::CutOff => _ = self.silent_since.get_or_insert(now),
-            ServerCondition::Silent(asked) => {
-                self.silent_since.get_or_insert_with(|| asked.min(now));
+            ServerCondition::Away | ServerCondition::CutOff | ServerCondition::Silent => {
+                self.silent_since.get_or_insert(now);
             }
         }
     }
 
     /// Notes a response that came through this relay itself (R-Relay-24). The server counts as
     /// silent for [`after`](FailoverTimes::after).
-    pub const fn looped(&mut self, now: Instant) {
-        self.looped_at = Some(now);
+    pub fn looped(&mut self, now: Instant) {
+        self.looped_at = Some(self.clock.at(now));
     }
 
     /// Notes that resources of an earlier process are held. A relay that is cut off may have older
@@ -222,59 +214,45 @@ impl Failover {
             self.answering.resize(server + 1, None);
         }
         match answers {
-            true => drop(self.answering[server].get_or_insert(now)),
+            true => _ = self.answering[server].get_or_insert_with(|| self.clock.at(now)),
             false => self.answering[server] = None,
         }
     }
 
     /// Excludes time from silence: a pause of the process, or a transfer under way.
-    pub fn excuse(&mut self, time: Duration, now: Instant) {
-        let later = |at: Instant| (at + time).min(now);
-        self.silent_since = self.silent_since.map(later);
-        self.steady_since = self.steady_since.map(later);
-        self.answering.iter_mut().for_each(|since| *since = since.map(later));
-        if let ServerCondition::Silent(asked) = &mut self.condition {
-            *asked = later(*asked);
-        }
-    }
-
-    /// Time of the next call of [`look`](Self::look).
-    pub const fn deadline(&self) -> Option<Instant> {
-        self.look_at
-    }
-
-    fn measures(&self) -> bool {
-        self.silent_since.is_some() || self.answering.iter().any(Option::is_some)
+    pub fn excuse(&mut self, time: Duration) {
+        self.clock.excuse(time);
     }
 
     /// Time of the next change if nothing happens before.
-    fn due(&self, now: Instant) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         let backs = self.answering.iter().flatten().map(|since| *since + self.times.return_after);
-        self.next_at().into_iter().chain(backs).map(|at| at.max(now)).min()
+        self.next_at().into_iter().chain(backs).min().map(|at| self.clock.when(at))
     }
 
-    fn next_at(&self) -> Option<Instant> {
+    fn next_at(&self) -> Option<QuietInstant> {
         let since = self.silent_since?;
         let rounds = self.vain / u32::try_from(self.servers).unwrap_or(u32::MAX).max(1);
         let grown = |doublings: u32| self.times.after.saturating_mul(1 << rounds.min(doublings));
         match self.condition {
             ServerCondition::Answers { .. } | ServerCondition::Idle => None,
             ServerCondition::Away => Some(since + self.times.after),
-            ServerCondition::Silent(asked) => {
-                Some((since + grown(SILENT_DOUBLINGS)).max(asked + self.times.after / 2))
+            ServerCondition::Silent => {
+                let asked = self.steady_since? + self.times.after / 2;
+                Some((since + grown(SILENT_DOUBLINGS)).max(asked))
             }
             ServerCondition::CutOff => Some(since + grown(CUT_OFF_DOUBLINGS)),
         }
     }
 
-    fn back(&self, now: Instant) -> Option<Change> {
+    fn back(&self, now: QuietInstant) -> Option<Change> {
         let is_due =
-            |since: &Option<Instant>| since.is_some_and(|since| since + self.times.return_after <= now);
+            |since: &Option<QuietInstant>| since.is_some_and(|since| since + self.times.return_after <= now);
         self.answering.iter().position(is_due).map(|to| Change::Back { to })
     }
 
-    fn next(&self, now: Instant) -> Option<Change> {
-        let silent_for = now.saturating_duration_since(self.silent_since?);
+    fn next(&self, now: QuietInstant) -> Option<Change> {
+        let silent_for = now.since(self.silent_since?);
         if self.next_at()? > now {
             return None;
         }
@@ -358,7 +336,7 @@ mod tests {
         let mut fixture = Fixture::new(1);
         for condition in [
             ServerCondition::Away,
-            ServerCondition::Silent(fixture.now),
+            ServerCondition::Silent,
             ServerCondition::Idle,
             HEARD,
             ServerCondition::CutOff,
@@ -381,11 +359,10 @@ mod tests {
         let mut fixture = Fixture::new(2);
         fixture.see(ServerCondition::Idle);
         assert!(fixture.pass(100).is_empty());
-        let asked = fixture.now;
-        fixture.see(ServerCondition::Silent(asked));
+        fixture.see(ServerCondition::Silent);
         assert_eq!(fixture.pass(12), [(110, next(1, 10))]);
         // An answer ends it.
-        fixture.see(ServerCondition::Silent(fixture.now));
+        fixture.see(ServerCondition::Silent);
         fixture.pass(9);
         fixture.see(HEARD);
         assert!(fixture.pass(1_000).is_empty());
@@ -396,7 +373,7 @@ mod tests {
         let mut fixture = Fixture::new(2);
         fixture.see(ServerCondition::Away);
         fixture.pass(9);
-        fixture.see(ServerCondition::Silent(fixture.now));
+        fixture.see(ServerCondition::Silent);
         assert!(fixture.pass(4).is_empty(), "it was asked 4 s ago");
         fixture.see(HEARD);
         assert!(fixture.pass(60).is_empty());
@@ -404,18 +381,13 @@ mod tests {
 
     #[test]
     fn a_server_that_takes_connections_and_ends_them_is_left() {
-        for condition in [ServerCondition::Idle, ServerCondition::Silent(Instant::now())] {
+        for condition in [ServerCondition::Idle, ServerCondition::Silent] {
             let mut fixture = Fixture::new(2);
             let mut changes = Vec::new();
             for _ in 0..6 {
                 changes.extend(fixture.see(ServerCondition::Away));
                 changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
-                let asked = fixture.now;
-                changes.extend(fixture.see(if condition == ServerCondition::Idle {
-                    condition
-                } else {
-                    ServerCondition::Silent(asked)
-                }));
+                changes.extend(fixture.see(condition));
                 changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
             }
             assert!(matches!(changes[..], [Change::Next { to: 1, .. }]), "{changes:?}");
@@ -454,38 +426,31 @@ mod tests {
     #[test]
     fn a_pause_of_the_process_and_a_response_on_its_way_are_no_silence_and_no_answer() {
         let mut fixture = Fixture::new(2);
-        fixture.see(ServerCondition::Silent(fixture.now));
+        let pause = Duration::from_secs(3_600);
+        fixture.see(ServerCondition::Silent);
         fixture.pass(5);
-        fixture.now += Duration::from_secs(3_600);
+        fixture.now += pause;
+        fixture.failover.excuse(pause);
         assert_eq!(fixture.see(fixture.condition), None);
-        let changes = fixture.pass(7);
-        assert!(matches!(changes[..], [(3_610 | 3_609, Change::Next { to: 1, .. })]), "{changes:?}");
+        assert_eq!(fixture.pass(7), [(3_610, next(1, 10))]);
         fixture.see(HEARD);
         fixture.probed(0, true);
         fixture.pass(10);
-        fixture.now += Duration::from_secs(3_600);
+        fixture.now += pause;
+        fixture.failover.excuse(pause);
         assert_eq!(fixture.see(fixture.condition), None, "the first one answered for 10 s");
         assert!(fixture.pass(15).is_empty());
         assert_eq!(fixture.pass(10).len(), 1);
-
-        let mut fixture = Fixture::new(2);
-        fixture.see(ServerCondition::Silent(fixture.now));
-        for _ in 0..30 {
-            assert!(fixture.pass(1).is_empty());
-            fixture.failover.excuse(Duration::from_secs(1), fixture.now);
-        }
     }
 
     #[test]
     fn servers_that_are_all_silent_are_changed_ever_more_seldom() {
         let mut fixture = Fixture::new(2);
         let mut changes = Vec::new();
-        let mut asked = fixture.now;
         for second in 0..600 {
-            fixture.see(ServerCondition::Silent(asked));
+            fixture.see(ServerCondition::Silent);
             if !fixture.pass(1).is_empty() {
                 changes.push(second);
-                asked = fixture.now;
             }
         }
         let waits: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -11,6 +11,12 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QuietInstant(Instant);
 
+impl QuietInstant {
+    pub(super) fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+}
+
 impl Add<Duration> for QuietInstant {
     type Output = Self;
 
