@@ -70,15 +70,7 @@ impl Target<'_> {
                 && !has_other_spellings(held.name().as_str())
                 && held.constraints().is_none()
                 && !is_outdated()
-                && !self.ends_soon(view, held)
         })
-    }
-
-    /// Whether the TTL may end before the control plane mentions the resource, which would then
-    /// take another request on a new stream.
-    fn ends_soon(&self, view: View, held: &Resource) -> bool {
-        let lease = self.snapshot.lease(view, held.name().as_str());
-        lease.is_some_and(|lease| lease.until() <= self.moment.now + self.settings.answer_timeout)
     }
 
     /// Name and version to claim for a held resource. Aliases have no version, and dropped bodies

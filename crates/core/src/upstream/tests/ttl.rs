@@ -229,23 +229,3 @@ fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
     fixture.hear(Primary, &Answer::of(CDS, "2").remove(Name::END_MARK));
     assert_eq!(fixture.snapshot(CDS).completeness(), Complete, "now it is");
 }
-
-/// Claimed by its version it would end before a heartbeat comes, and be asked for on a further stream.
-#[test]
-fn r_ttl_09_what_ends_soon_is_asked_for_in_full() {
-    let mut fixture = fixture();
-    fixture.subscribe("w", CDS, &["*"]);
-    for (kind, names) in [(CDS, ["a", "c1", "c2"]), (EDS, ["a", "e1", "e2"])] {
-        let answer = Answer::of(kind, "1").set(names[0], "v1");
-        fixture.hear(Primary, &answer.ttl(names[1], "v1", 5, true).ttl(names[2], "v1", 60, true));
-    }
-    fixture.pass(2_500);
-    fixture.reconnect();
-    let requests = fixture.requests(Primary);
-    let claimed: BTreeSet<_> = requests.iter().flat_map(|one| one.initial_resource_versions.keys()).collect();
-    assert!(
-        claimed.iter().any(|name| *name == "c2") && claimed.iter().any(|name| *name == "e2"),
-        "{claimed:?}"
-    );
-    assert!(!claimed.iter().any(|name| matches!(&***name, "c1" | "e1")), "{claimed:?}");
-}
