@@ -64,10 +64,7 @@ impl Origin {
     pub fn readiness(&self, readiness: &mut Readiness) -> Result<(), String> {
         match self {
             Self::Server { state, servers } => {
-                if servers.have_answered() {
-                    readiness.note_others_answered();
-                }
-                readiness.look(&state.borrow(), Instant::now())
+                readiness.look(&state.borrow(), servers.have_answered(), Instant::now())
             }
             Self::Directory { state } => {
                 let state = state.borrow();

@@ -21,14 +21,12 @@ pub struct Readiness {
     is_ready: bool,
     /// Whether restored resources make it ready.
     takes_restored: bool,
-    /// Whether another node group has an answer.
-    others_answered: bool,
 }
 
 impl Readiness {
     /// Creates it for a relay that has not connected yet.
     pub const fn new(wait: Duration, node: String) -> Self {
-        Self { wait, node, asking: None, is_ready: false, takes_restored: false, others_answered: false }
+        Self { wait, node, asking: None, is_ready: false, takes_restored: false }
     }
 
     /// Sets whether restored resources make the relay ready before the first answer.
@@ -38,27 +36,20 @@ impl Readiness {
         self
     }
 
-    /// Notes that the control plane has answered another node group.
-    pub const fn note_others_answered(&mut self) {
-        self.others_answered = true;
-    }
-
-    /// Evaluates the state, at each change and once a second.
+    /// Evaluates the state, at each change and once a second. `others_answered`: the control plane
+    /// has answered another node group.
     ///
     /// # Errors
     /// The reason why the relay is not ready.
-    pub fn look(&mut self, state: &UpstreamState, now: Instant) -> Result<(), String> {
-        let ready = self.judge(state, now);
+    pub fn look(&mut self, state: &UpstreamState, others_answered: bool, now: Instant) -> Result<(), String> {
+        let ready = if others_answered { Ok(()) } else { self.judge(state, now) };
         self.is_ready = ready.is_ok();
         ready
     }
 
     fn judge(&mut self, state: &UpstreamState, now: Instant) -> Result<(), String> {
         let error = || state.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        if state.last_answer.is_some()
-            || self.others_answered
-            || (self.takes_restored && state.restored.is_some())
-        {
+        if state.last_answer.is_some() || (self.takes_restored && state.restored.is_some()) {
             return Ok(());
         }
         if !state.connected {
@@ -122,7 +113,7 @@ mod tests {
 
         fn look(&mut self, second: u64) -> Result<(), String> {
             let now = self.at(second);
-            self.readiness.look(&self.state, now)
+            self.readiness.look(&self.state, false, now)
         }
 
         fn is_ready(&mut self, second: u64) -> bool {
@@ -138,8 +129,8 @@ mod tests {
         assert!(fixture.is_ready(1));
         fixture.state.lost("connection refused".to_owned(), fixture.at(2));
         assert!(!fixture.is_ready(2), "it is empty");
-        fixture.readiness.note_others_answered();
-        assert!(fixture.is_ready(3));
+        let now = fixture.at(3);
+        assert_eq!(fixture.readiness.look(&fixture.state, true, now), Ok(()));
     }
 
     #[test]
