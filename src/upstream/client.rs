@@ -48,8 +48,6 @@ pub struct Client {
     tuned: watch::Receiver<Tuned>,
     /// Rule of the node group, for the log; `None` for the relay's own node.
     group: Option<Arc<str>>,
-    /// Whether a complaint about its stream was logged since the last answer.
-    has_complained: bool,
     /// Silence that was logged: its start, and the time of the line.
     silence: Option<(Instant, Instant)>,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
@@ -100,7 +98,6 @@ impl Client {
             state,
             tuned,
             group: None,
-            has_complained: false,
             silence,
             looked_at,
             more_interest,

@@ -137,7 +137,6 @@ impl Client {
 
     fn change_server(&mut self, change: ServerChange) {
         self.report_change(change);
-        self.has_complained = false;
         let to = change.to();
         self.link = Arc::clone(self.servers.link(to));
         self.backoff = self.link.options().backoff;

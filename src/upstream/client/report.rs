@@ -38,16 +38,11 @@ impl Client {
         }
     }
 
-    /// Logs the first answer after a complaint about the connection, once for all groups, or about this group's
-    /// stream.
-    pub(super) fn report_answer(&mut self) {
-        let has_complained = std::mem::take(&mut self.has_complained);
+    /// Logs the first answer after a complaint about the connection or a stream, once for all groups.
+    pub(super) fn report_answer(&self) {
         let of_connection = self.link.over(Line::Complaint);
-        if of_connection.is_none() && !has_complained {
-            return;
-        }
         let group = self.group.as_deref().filter(|_| of_connection.is_none());
-        let suppressed = of_connection.or_else(|| self.link.over(Line::Stream)).unwrap_or_default();
+        let Some(suppressed) = of_connection.or_else(|| self.link.over(Line::Stream)) else { return };
         tracing::info!(uri = %self.link.uri(), group, suppressed, "the control plane answers again");
     }
 
@@ -125,14 +120,13 @@ impl Client {
     }
 
     /// Logs an end, limited over all groups. Returns its reason.
-    pub(super) fn log(&mut self, ended: Ended, wait: Duration) -> String {
+    pub(super) fn log(&self, ended: Ended, wait: Duration) -> String {
         let line = match ended {
             Ended::Lost(_) => Line::Complaint,
             Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
             Ended::Closed(_) => Line::Ending,
         };
         let suppressed = self.link.say(line);
-        self.has_complained |= suppressed.is_some() && matches!(line, Line::Stream);
         let uri = self.link.uri();
         let retry_in = in_words(wait);
         let is_cached = self.servers.have_answered() || self.state.borrow().restored.is_some();
