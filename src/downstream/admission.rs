@@ -1,8 +1,8 @@
 //! Admission: limits on the number of connections, and watermarks of memory.
 //!
 //! Owns the counts in all, per address and per identity, the figures of memory in use, and the consequences. Knows nothing of
-//! sockets or TLS. The listener takes a slot before it reads anything, and reports the
-//! identity once it is proven. Dropping a [`ConnectionSlot`] gives everything back.
+//! sockets or TLS. The listener takes a slot before it reads anything, and one of the
+//! identity once it is proven. Dropping a slot gives it back.
 //!
 //! New clients are refused above one watermark, and connections closed above a second one. One task reads the figures and gives
 //! them to the decision, which is a value. Systems that do not report them have no watermarks. Freed memory that the allocator
@@ -44,43 +44,30 @@ pub(super) fn report_refusal(limit: Limit, peer: &dyn fmt::Display) {
     }
 }
 
-/// Slot of an open connection; given back on drop.
-#[derive(Debug)]
-pub(super) struct ConnectionSlot {
-    of: Arc<Admission>,
-    _by_source: Share,
-    by_identity: Option<Share>,
-}
-
 impl Admission {
     pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
         Arc::new(Self { limits, overload, by_source: Arc::default(), by_identity: Arc::default() })
     }
 
     /// Takes a slot for a connection; only its source is known yet.
-    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, Limit> {
+    pub(super) fn by_source(&self, source: Source) -> Result<Share, Limit> {
         if self.overload.refuses_new() {
             return Err(Limit::MemoryRefuse);
         }
         let ConnectionLimits { max_connections: all, max_connections_per_address: each, .. } = self.limits;
         let taken = self.by_source.take_one(Account::Source(source), all, each);
-        let by_source = taken.map_err(|error| match error {
+        taken.map_err(|error| match error {
             PoolError::All => Limit::Connections,
             PoolError::Account => Limit::ConnectionsPerAddress,
-        })?;
-        Ok(ConnectionSlot { of: Arc::clone(self), _by_source: by_source, by_identity: None })
+        })
     }
-}
 
-impl ConnectionSlot {
-    /// Counts the identity that the peer has proven, if any. Call it once.
-    pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), Limit> {
-        let Some(certificate) = &peer.certificate else { return Ok(()) };
-        let limit = self.of.limits.max_connections_per_identity;
+    /// Takes a slot of the identity that the peer has proven, if any.
+    pub(super) fn by_identity(&self, peer: &Peer) -> Result<Option<Share>, Limit> {
+        let Some(certificate) = &peer.certificate else { return Ok(None) };
         let account = Account::Identity(certificate.identity().into());
-        let taken = self.of.by_identity.take_one(account, usize::MAX, limit);
-        self.by_identity = Some(taken.map_err(|_| Limit::ConnectionsPerIdentity)?);
-        Ok(())
+        let taken = self.by_identity.take_one(account, usize::MAX, self.limits.max_connections_per_identity);
+        taken.map(Some).map_err(|_| Limit::ConnectionsPerIdentity)
     }
 }
 
@@ -308,25 +295,16 @@ mod tests {
         let admission = admission(100, 100, 2);
         let mut open = Vec::new();
         let mut connect = |from: u8, spiffe_id, subject| {
-            let mut slot = admission.by_source(source(from)).expect("a place");
-            let identified = slot.identify(&peer(source(from), spiffe_id, subject));
-            if identified.is_ok() {
-                open.push(slot);
-            }
-            identified
+            admission.by_identity(&peer(source(from), spiffe_id, subject)).map(|slot| open.push(slot))
         };
         let (one, refused) = (Some("spiffe://mesh/a"), Err(Limit::ConnectionsPerIdentity));
         assert_eq!([connect(1, one, "CN=a"), connect(2, one, "CN=b")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, one, "CN=c"), refused, "from wherever it comes");
         assert_eq!([connect(3, None, "CN=a"), connect(3, None, "CN=a")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, None, "CN=a"), refused);
-        let mut plain = admission.by_source(source(9)).expect("a place");
-        assert_eq!(plain.identify(&Peer::unproven(source(9))), Ok(()));
+        assert!(admission.by_identity(&Peer::unproven(source(9))).is_ok());
         open.truncate(3);
-        let again = [(); 2].map(|()| {
-            let mut slot = admission.by_source(source(9)).expect("a place");
-            slot.identify(&peer(source(9), None, "CN=a")).map(|()| slot)
-        });
+        let again = [(); 2].map(|()| admission.by_identity(&peer(source(9), None, "CN=a")));
         assert_eq!(again.map(|slot| slot.is_ok()), [true, false], "one of two places came back");
     }
 
@@ -335,7 +313,7 @@ mod tests {
         #[test]
         fn the_counts_are_of_open_connections(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
             let admission = admission(6, 3, 2);
-            let mut open: Vec<(u8, Option<u8>, ConnectionSlot)> = Vec::new();
+            let mut open: Vec<(u8, Option<u8>, [Option<Share>; 2])> = Vec::new();
             for (from, identity, leaves) in steps {
                 if leaves && !open.is_empty() {
                     open.swap_remove(usize::from(from) % open.len());
@@ -343,14 +321,14 @@ mod tests {
                     let of = open.iter().filter(|(other, ..)| *other == from).count();
                     let taken = admission.by_source(source(from));
                     prop_assert_eq!(taken.is_ok(), open.len() < 6 && of < 3);
-                    if let Ok(mut slot) = taken {
+                    if let Ok(slot) = taken {
                         let name = identity.map(|identity| identity.to_string());
                         let who = name.map_or_else(|| Peer::unproven(source(from)), |name| peer(source(from), None, &name));
                         let of = open.iter().filter(|(_, other, _)| identity.is_some() && *other == identity).count();
-                        let identified = slot.identify(&who);
+                        let identified = admission.by_identity(&who);
                         prop_assert_eq!(identified.is_ok(), of < 2);
-                        if identified.is_ok() {
-                            open.push((from, identity, slot));
+                        if let Ok(identified) = identified {
+                            open.push((from, identity, [Some(slot), identified]));
                         }
                     }
                 }

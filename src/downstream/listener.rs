@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::report_refusal;
 use super::connections::{ConnectionGuard, Connections};
-use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_cleartext};
+use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_http};
 use super::server_state::ServerState;
 use super::transport::BoxedTransport;
 use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};
-use crate::identity::Source;
+use crate::identity::{Peer, Source};
 use crate::limit::Limit;
+use crate::pool::Share;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::ServerTls;
 use crate::{http2, telemetry};
@@ -158,26 +159,26 @@ impl Listener {
             };
             let guard = connections.open(server.policy.load().limits.max_connection_age, Instant::now());
             let pending = PendingConnection {
-                slot,
                 server: Arc::clone(&server),
                 connection: Arc::clone(&guard.connection),
                 connections: Arc::clone(&connections),
                 source,
             };
+            let (held, unproven) = ((guard, slot), Arc::new(Peer::unproven(source)));
             // Separate futures, so that none is as large as the largest.
             match (accepted, &self.tls) {
                 (AcceptedSocket::Tcp(socket, _), None) => {
-                    spawn(guard, source, serve_cleartext(socket, pending));
+                    spawn(held, source, serve_http(socket, pending.services(unproven)));
                 }
                 (AcceptedSocket::Unix(socket), None) => {
                     let socket: BoxedTransport = Box::new(socket);
-                    spawn(guard, source, serve_cleartext(socket, pending));
+                    spawn(held, source, serve_http(socket, pending.services(unproven)));
                 }
                 (AcceptedSocket::Tcp(socket, _), Some(tls)) => {
-                    spawn(guard, source, tls.clone().serve(socket, pending));
+                    spawn(held, source, tls.clone().serve(socket, pending));
                 }
                 (AcceptedSocket::Unix(socket), Some(tls)) => {
-                    spawn(guard, source, tls.clone().serve(socket, pending));
+                    spawn(held, source, tls.clone().serve(socket, pending));
                 }
             }
         }
@@ -198,16 +199,16 @@ impl AcceptedSocket {
 }
 
 fn spawn(
-    guard: ConnectionGuard,
+    held: (ConnectionGuard, Share),
     source: Source,
     serving: impl Future<Output = Result<(), ConnectionError>> + Send + 'static,
 ) {
     // An async block would keep room for the future twice: where it was captured, and where it is polled.
     tokio::spawn(serving.map(move |result| {
         if let Err(error) = result {
-            tracing::debug!(%source, %error, state = ?guard.connection.state(), "connection ends");
+            tracing::debug!(%source, %error, state = ?held.0.connection.state(), "connection ends");
         }
-        drop(guard);
+        drop(held);
     }));
 }
 

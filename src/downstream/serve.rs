@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use super::admission::{ConnectionSlot, report_refusal};
+use super::admission::report_refusal;
 use super::connection::{Connection, ConnectionState, Credentials, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
@@ -39,7 +39,6 @@ pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Connection whose peer is not known yet.
 pub(super) struct PendingConnection {
-    pub(super) slot: ConnectionSlot,
     pub(super) server: Arc<ServerState>,
     pub(super) connection: Arc<Connection>,
     pub(super) connections: Arc<Connections>,
@@ -47,67 +46,57 @@ pub(super) struct PendingConnection {
 }
 
 impl PendingConnection {
-    /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold meanwhile.
-    pub(super) fn services(
-        mut self,
-        certificate: Option<Arc<Certificate>>,
-    ) -> Result<(Services, ConnectionSlot), ConnectionError> {
-        let peer = Arc::new(Peer { source: self.source, certificate });
-        if let Err(limit) = self.slot.identify(&peer) {
-            report_refusal(limit, &peer);
-            return Err("too many connections of this identity".into());
-        }
+    /// Sets the peer. Returns its services.
+    pub(super) fn services(self, peer: Arc<Peer>) -> Services {
         self.connections.identify(&self.connection, Arc::clone(&peer));
         // Loaded after the peer is set: either the reload sees the connection, or the connection sees the new
         // policy.
         let policy = self.server.policy.load_full();
-        let services = Services {
+        Services {
             rules: Arc::clone(policy.rules_for(&peer)),
             policy,
             server: self.server,
             connection: self.connection,
             peer,
-        };
-        Ok((services, self.slot))
-    }
-}
-
-/// Serves a socket without TLS.
-pub(super) async fn serve_cleartext(
-    socket: impl Transport,
-    pending: PendingConnection,
-) -> Result<(), ConnectionError> {
-    let (services, _slot) = pending.services(None)?;
-    serve_http(socket, services).await
-}
-
-/// Serves the protocol that the first bytes show.
-async fn serve_http(mut socket: impl Transport, services: Services) -> Result<(), ConnectionError> {
-    // No timeout of a protocol applies yet.
-    let limit = services.policy.limits.first_request_timeout;
-    let sniffed = tokio::select! {
-        sniffed = tokio::time::timeout(limit, WireProtocol::sniff(&mut socket)) => sniffed,
-        () = services.connection.until_closing() => return Ok(()),
-    };
-    let late = |_| format!("no bytes came within {limit:?} (downstream.first_request_timeout)");
-    let (protocol, start) = sniffed.map_err(late)??;
-    match protocol {
-        // Boxed, so that HTTP/2 connections do not keep room for it.
-        WireProtocol::Http1 => Box::pin(serve_http1(rewind(socket, start), services)).await,
-        WireProtocol::Http2 => serve_http2(socket, start, services).await,
-        WireProtocol::Tls | WireProtocol::Unknown => {
-            // Discarded, because closing a socket with unread bytes resets it.
-            _ = socket.read(&mut [0; 1024]).now_or_never();
-            if protocol == WireProtocol::Tls {
-                services.server.note_tls_to_cleartext(&*services.peer);
-                return Err("the client began a TLS handshake, and this listener has no `tls`".into());
-            }
-            Err("the client speaks neither HTTP/1 nor HTTP/2".into())
         }
     }
 }
 
-// Neither this nor `drive` is an `async fn`: its future would keep room for the arguments beside what it makes of them.
+/// Serves the protocol that the first bytes show.
+///
+/// Neither this nor what it calls is an `async fn`: its future would keep room for the arguments beside what it makes
+/// of them.
+#[allow(clippy::manual_async_fn)]
+pub(super) fn serve_http(
+    mut socket: impl Transport,
+    services: Services,
+) -> impl Future<Output = Result<(), ConnectionError>> + Send {
+    async move {
+        // No timeout of a protocol applies yet.
+        let limit = services.policy.limits.first_request_timeout;
+        let sniffed = tokio::select! {
+            sniffed = tokio::time::timeout(limit, WireProtocol::sniff(&mut socket)) => sniffed,
+            () = services.connection.until_closing() => return Ok(()),
+        };
+        let late = |_| format!("no bytes came within {limit:?} (downstream.first_request_timeout)");
+        let (protocol, start) = sniffed.map_err(late)??;
+        match protocol {
+            // Boxed, so that HTTP/2 connections do not keep room for it.
+            WireProtocol::Http1 => Box::pin(serve_http1(rewind(socket, start), services)).await,
+            WireProtocol::Http2 => serve_http2(socket, start, services).await,
+            WireProtocol::Tls | WireProtocol::Unknown => {
+                // Discarded, because closing a socket with unread bytes resets it.
+                _ = socket.read(&mut [0; 1024]).now_or_never();
+                if protocol == WireProtocol::Tls {
+                    services.server.note_tls_to_cleartext(&*services.peer);
+                    return Err("the client began a TLS handshake, and this listener has no `tls`".into());
+                }
+                Err("the client speaks neither HTTP/1 nor HTTP/2".into())
+            }
+        }
+    }
+}
+
 fn serve_http2<IO: Transport>(
     socket: IO,
     start: Vec<u8>,
@@ -249,7 +238,13 @@ impl TlsListener {
             }
         }
         telemetry::tls_handshake("ok");
-        let (services, _slot) = pending.services(certificate)?;
+        let peer = Arc::new(Peer { source: pending.source, certificate });
+        let slot = pending.server.admission.by_identity(&peer);
+        let _slot = slot.map_err(|limit| {
+            report_refusal(limit, &peer);
+            "too many connections of this identity"
+        })?;
+        let services = pending.services(peer);
         let socket: BoxedTransport = socket;
         serve_http(socket, services).await
     }
