@@ -68,6 +68,10 @@ impl FileFollower {
                 let now = look();
                 let is_settled = now == seen;
                 pause = if is_settled { PAUSE } else { SETTLE }.max(begun.elapsed() * SHARE);
+                if !is_settled && !is_news {
+                    // Files that have just begun to change have their time to settle.
+                    last = begun;
+                }
                 is_news |= !is_settled;
                 seen = now;
                 if (is_settled && is_news) || last.elapsed() >= LONGEST {

@@ -108,7 +108,13 @@ struct AllowedValues;
 impl Notation<BTreeMap<String, BTreeSet<String>>> for AllowedValues {
     fn read(place: &Place<'_>) -> Option<BTreeMap<String, BTreeSet<String>>> {
         place.is_mapping("a mapping");
-        let values = |(key, place): (&str, Place<'_>)| Some((key.to_owned(), List::<Text>::read(&place)?));
+        let values = |(key, place): (&str, Place<'_>)| {
+            let values: BTreeSet<String> = List::<Text>::read(&place)?;
+            if place.items().is_some_and(|items| items.is_empty()) {
+                place.wrong("allows nothing; list the values that are allowed, as in [prod, canary]");
+            }
+            Some((key.to_owned(), values))
+        };
         Some(place.children().filter_map(values).collect())
     }
 

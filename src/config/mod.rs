@@ -5,8 +5,8 @@
 //! streams or sockets, and does not act on what it reads. No value needs a second check.
 //!
 //! Steps: `yaml` makes nodes with line numbers. Sections read their keys at their `place`, each in its
-//! `notation`, and `check` finds other keys. One run reports all problems. `changes` compares two
-//! configurations.
+//! `notation`, and `check` finds other keys. One run reports all wrong values, or else all that do not fit
+//! together. `changes` compares two configurations.
 //!
 //! Every key is declared once, in the struct of its section: see `section`.
 

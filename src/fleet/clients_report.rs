@@ -191,17 +191,22 @@ impl View<'_> {
     ///
     /// [`LookError`] if the query is wrong.
     pub fn clients(&self, query: &str) -> Document {
-        let (mut page, figures) = self.client_page(query)?;
+        let (mut page, figures) = self.client_page(query, lower_thread_priority)?;
         page.figures = json!(figures);
         document(&page)
     }
 
-    /// Figures of all clients. Lowers the priority of its thread.
+    /// Figures of all clients.
     pub fn client_figures(&self) -> ClientFigures {
-        self.client_page("limit=0").map(|(_, figures)| figures).unwrap_or_default()
+        self.client_page("limit=0", || {}).map(|(_, figures)| figures).unwrap_or_default()
     }
 
-    fn client_page(&self, query: &str) -> Result<(Page<ClientRow>, ClientFigures), LookError> {
+    /// Calls `on_unlocked` once it holds no lock any more.
+    fn client_page(
+        &self,
+        query: &str,
+        on_unlocked: fn(),
+    ) -> Result<(Page<ClientRow>, ClientFigures), LookError> {
         let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
         let (node, only, wanted) = (query.pattern("node")?, query.type_url()?, query.state()?);
         let mut page = Page::new("clients", &query)?;
@@ -209,7 +214,7 @@ impl View<'_> {
         let copy = |record: Arc<Record>| Some((record.copy_if(|node_id| node.is_match(node_id))?, record));
         let copies: Vec<(RecordState, Arc<Record>)> = self.fleet.after(0).filter_map(copy).collect();
         let kept = self.withheld();
-        lower_thread_priority();
+        on_unlocked();
         let shared = shared_node_ids(&copies, self.now);
         for (of, record) in &copies {
             let state = of.client_state(only.as_ref(), &kept);

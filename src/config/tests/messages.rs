@@ -121,6 +121,11 @@ fn authorization() {
             "f:4: `authorization.rules[].parameters.env` must be a list, not `prod`",
         ),
         (
+            rule("{peers: [unix], parameters: {env: []}}"),
+            "f:4: `authorization.rules[].parameters.env`: allows nothing; list the values that are allowed, \
+             as in [prod, canary]",
+        ),
+        (
             rule("{peers: [unix], parameters: {env: [[a]]}}"),
             "f:4: `authorization.rules[].parameters.env[]` must be a single value, not a list",
         ),

@@ -76,7 +76,8 @@ fn beside(outer: &Json, inner: &Json) -> Json {
 
 /// As in `region=eu, zone=a`.
 fn pairs(of: &Json) -> String {
-    let pairs = of.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", text(value)));
+    let pairs = of.as_object().into_iter().flatten().map(|(key, value)| (key, text(value)));
+    let pairs = pairs.filter(|(_, text)| !text.is_empty()).map(|(key, text)| format!("{key}={text}"));
     or(pairs.collect::<Vec<_>>().join(", "), "-")
 }
 
