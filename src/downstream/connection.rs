@@ -58,7 +58,7 @@ pub(super) struct Connection {
     /// Certificates that let it in. Boxed, because most connections have none.
     credentials: OnceLock<Box<Credentials>>,
     /// Memory that it takes, by [`Usage`].
-    used: [AtomicUsize; 5],
+    used: [AtomicUsize; 6],
     /// Request to poll its streams though nothing woke them.
     recheck: AtomicBool,
     /// Whether it had an admitted request.
@@ -203,7 +203,7 @@ impl Connection {
     pub(super) fn cost(&self) -> usize {
         /// Bytes that a name takes beside its text.
         const NAME: usize = 64;
-        let bytes = [Usage::Requests, Usage::Versions, Usage::NameBytes, Usage::Http2];
+        let bytes = [Usage::Requests, Usage::Versions, Usage::NameBytes, Usage::Http2, Usage::Sending];
         let of_names = self.used(Usage::Names).saturating_mul(NAME);
         bytes.into_iter().map(|usage| self.used(usage)).fold(of_names, usize::saturating_add)
     }
@@ -251,6 +251,8 @@ pub(super) enum Usage {
     NameBytes,
     /// Bytes that HTTP/2 keeps for it.
     Http2,
+    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent_memory::Unsent).
+    Sending,
 }
 
 /// Part of what a connection uses; given back on drop.

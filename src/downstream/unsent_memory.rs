@@ -2,8 +2,8 @@
 //!
 //! A slow peer keeps a whole message alive, and each change adds another. A set of 1 MB that changes five
 //! times a second would grow by 5 MB a second. Owns the count of the bytes kept, with shared bytes counted
-//! once. Above the limit it chooses the connection to abort. Messages below [`LARGE`] are not counted: a
-//! stream has one at a time.
+//! once. Above the limit it chooses the connection to abort. Messages below [`LARGE`] are charged only to
+//! their connection.
 //!
 //! The users of shared bytes are charged equal parts. Above the limit one connection is aborted at a time: of
 //! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`GRACE`] is
@@ -25,14 +25,15 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::connection::Connection;
+use super::connection::{Charge, Connection, Usage};
 use super::grpc_status::report;
 use crate::json::JsonResponse;
 use crate::limit::Limit;
 use crate::pool::Account;
 use crate::subscription::Outgoing;
 
-/// Bytes below which a message is not counted: the count costs a lock.
+/// Bytes below which a message is charged in full to each connection. Sharing would save little, and its
+/// count costs a lock.
 const LARGE: usize = 16 << 10;
 /// Age below which messages do not count against a peer, unless it keeps more than half of the limit.
 const GRACE: Duration = Duration::from_secs(10);
@@ -101,12 +102,18 @@ impl Kept<'_> {
     }
 }
 
-/// Charge for a large outgoing message. Drop it before the message: bytes are known by their address.
+/// Charge for an outgoing message. Drop it before the message: bytes are known by their address.
 #[derive(Debug)]
-pub(super) struct Sending {
-    of: Arc<Unsent>,
-    /// Its index there.
-    at: usize,
+pub(super) enum Sending {
+    /// Message whose shared bytes are counted.
+    Large {
+        /// Count that it belongs to.
+        of: Arc<Unsent>,
+        /// Its index there.
+        at: usize,
+    },
+    /// Message that is charged to its connection.
+    Small(#[expect(dead_code, reason = "it is given back on drop")] Charge),
 }
 
 impl Unsent {
@@ -115,16 +122,18 @@ impl Unsent {
         Arc::new(Self { limit, state: Mutex::default() })
     }
 
-    /// Counts a message from now on, if it is large. The caller keeps the message alive.
+    /// Counts a message from now on. The caller keeps the message alive.
     pub(super) fn begin(
         self: &Arc<Self>,
         message: &[Bytes],
         connection: &Arc<Connection>,
         now: Instant,
-    ) -> Option<Sending> {
+    ) -> Sending {
         let bytes: usize = message.iter().map(Bytes::len).sum();
         if bytes < LARGE {
-            return None;
+            let mut charge = Charge::new(connection, Usage::Sending);
+            charge.set(bytes);
+            return Sending::Small(charge);
         }
         let mut state = self.state.lock();
         let key = key(message);
@@ -140,7 +149,7 @@ impl Unsent {
             let peer = connection.peer().map(ToString::to_string).unwrap_or_default();
             report(Limit::Unsent, &peer, "the messages that it does not read keep too much memory");
         }
-        Some(Sending { of: Arc::clone(self), at })
+        Sending::Large { of: Arc::clone(self), at }
     }
 
     /// Returns the bytes of each connection, by its number.
@@ -235,9 +244,11 @@ impl State {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let mut state = self.of.state.lock();
-        let delivery = state.deliveries.remove(self.at);
-        state.release(delivery.message);
+        if let Self::Large { of, at } = self {
+            let mut state = of.state.lock();
+            let delivery = state.deliveries.remove(*at);
+            state.release(delivery.message);
+        }
     }
 }
 
@@ -258,11 +269,11 @@ impl Chunks for JsonResponse {
     }
 }
 
-/// Message and the number of chunks taken. It counts until this is dropped.
+/// Message and the number of chunks taken. Its connection is charged until this is dropped.
 #[derive(Debug)]
 pub(super) struct SendCursor<M> {
     /// Before the message: the charge ends while the bytes exist.
-    _sending: Option<Sending>,
+    _sending: Sending,
     message: M,
     taken: usize,
 }
@@ -332,7 +343,7 @@ mod tests {
         guard: &ConnectionGuard,
         count: usize,
         now: Instant,
-    ) -> Vec<(Option<Sending>, Bytes)> {
+    ) -> Vec<(Sending, Bytes)> {
         let one = |_| {
             let message = message();
             let sending = unsent.begin(std::slice::from_ref(&message), &guard.connection, now);
@@ -384,6 +395,18 @@ mod tests {
         let _dearest = begin(&unsent, &open[1], 4, later);
         let _last = begin(&unsent, &open[2], 2, later);
         assert_eq!(aborted(&open), [true, false, false], "of those that are not spared the costliest");
+    }
+
+    #[test]
+    fn a_small_message_is_charged_to_its_connection_while_it_is_being_sent() {
+        let (connections, unsent) = (Arc::default(), Unsent::new(8 * MIB));
+        let guard = open(&connections, 1);
+        let charged = || guard.connection.used(Usage::Sending);
+        let message = [Bytes::from(vec![0; LARGE - 1])];
+        let sending = unsent.begin(&message, &guard.connection, Instant::now());
+        assert_eq!((charged(), unsent.by_connection().len()), (LARGE - 1, 0));
+        drop(sending);
+        assert_eq!(charged(), 0);
     }
 
     #[test]
