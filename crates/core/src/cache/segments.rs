@@ -164,12 +164,12 @@ fn find_or_insert<T>(
     value: Arc<T>,
     is_equal: impl Fn(&T, &T) -> bool,
 ) -> Arc<T> {
-    let (values, kept) = &mut *table.lock();
-    if let Some(held) = values.get(&key).and_then(Weak::upgrade)
-        && is_equal(&held, &value)
-    {
+    // Compared without the lock: it may take all of two bodies.
+    let held = table.lock().0.get(&key).and_then(Weak::upgrade);
+    if let Some(held) = held.filter(|held| is_equal(held, &value)) {
         return held;
     }
+    let (values, kept) = &mut *table.lock();
     values.insert(key, Arc::downgrade(&value));
     // Sweeps cost as much as the entries since the last one.
     if values.len() >= SWEEP.max(2 * *kept) {
