@@ -132,10 +132,11 @@ impl RelayStatus {
         }
         telemetry::set(telemetry::CONNECTIONS, &[], self.drain.connections.count() as f64);
         self.groups.origin().report(&self.groups.events());
-        for (transport, count) in self.view().streams() {
+        let (kinds, streams) = self.view().figures();
+        for (transport, count) in streams {
             telemetry::set(telemetry::STREAMS, &[("transport", transport)], f64::from(count));
         }
-        for (kind, figures) in self.view().kind_figures() {
+        for (kind, figures) in kinds {
             let of_type = ("type", kind.short());
             for (state, clients) in ClientState::ALL.into_iter().zip(figures.states) {
                 telemetry::set(telemetry::CLIENTS, &[of_type, ("state", state.label())], clients as f64);

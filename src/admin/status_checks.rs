@@ -34,7 +34,7 @@ pub(super) struct StatusReport {
 impl StatusReport {
     pub(super) fn of(relay: &RelayStatus, now: Instant) -> Self {
         let (view, metrics) = (relay.view(), relay.metrics.render());
-        let (kinds, lost) = (view.kind_figures(), relay.type_figures(now));
+        let (kinds, lost) = (view.figures().0, relay.type_figures(now));
         let lost = lost.into_iter().map(|(kind, figures)| (kind, figures.lost)).collect();
         let rollouts = rollouts_of(&relay.groups, None).map(|(key, rollout)| (key, rollout.status(now)));
         let disk = relay.disk.as_ref().map(|disk| (disk.path().display().to_string(), disk.status()));

@@ -151,22 +151,15 @@ pub struct SharedIds {
 }
 
 impl View<'_> {
-    /// Streams by transport, including zeros.
-    pub fn streams(&self) -> [(&'static str, u32); 2] {
-        let mut streams = Protocol::ALL.map(|protocol| (protocol.label(), 0));
-        for record in self.fleet.after(0) {
-            let of_transport = streams.iter_mut().filter(|(transport, _)| *transport == record.transport);
-            of_transport.for_each(|(_, count)| *count += 1);
-        }
-        streams
-    }
-
-    /// Clients by kind of type, including zeros.
-    pub fn kind_figures(&self) -> BTreeMap<Kind, KindFigures> {
+    /// Clients by kind of type, and streams by transport, including zeros.
+    pub fn figures(&self) -> (BTreeMap<Kind, KindFigures>, [(&'static str, u32); 2]) {
         let kept = self.withheld();
+        let mut streams = Protocol::ALL.map(|protocol| (protocol.label(), 0));
         let mut figures: BTreeMap<Kind, KindFigures> =
             Kind::ALL.map(|kind| (kind, Default::default())).into();
         for record in self.fleet.after(0) {
+            let of_transport = streams.iter_mut().filter(|(transport, _)| *transport == record.transport);
+            of_transport.for_each(|(_, count)| *count += 1);
             let state = record.state();
             for progress in &state.types {
                 let of = figures.entry(progress.type_url().kind()).or_default();
@@ -182,7 +175,7 @@ impl View<'_> {
                 of.held_polls += 1;
             }
         }
-        figures
+        (figures, streams)
     }
 
     /// Page of matching clients. Lowers the priority of its thread.
