@@ -159,9 +159,12 @@ pub(in crate::cache) struct Reach {
 impl Reach {
     pub(in crate::cache) fn of(name: &Name, held: &Snapshot, target: &Snapshot) -> Self {
         let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
-        let differ = |see: fn(&Entry) -> VisibleState<'_>| {
-            let content = |entry: Option<&Entry>| Some(see(entry?).existing()?.digest());
-            content(was) != content(is)
+        let differ = |see: fn(&Entry) -> VisibleState<'_>| match (
+            was.and_then(|was| see(was).existing()),
+            is.and_then(|is| see(is).existing()),
+        ) {
+            (Some(was), Some(is)) => !was.same_content(is),
+            (was, is) => was.is_some() != is.is_some(),
         };
         let by_name = differ(Entry::by_name) || differ(Entry::as_listed);
         Self { by_name, as_member: differ(Entry::as_member) }
@@ -242,5 +245,36 @@ impl Steps {
 
     pub(in crate::cache) const fn is_empty(&self) -> bool {
         self.additions.is_empty() && self.removals.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::change::{Change, Resend};
+    use crate::cache::fixture::marked;
+    use crate::cache::{Cache, Limits};
+    use crate::resource::Kind;
+
+    #[test]
+    fn an_equal_version_of_another_server_is_no_change() {
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let [first, second, other] =
+            [("1", b"a", ""), ("1", b"a", "#s2"), ("2", b"b", "#s2")].map(|(version, body, mark)| {
+                let (cache, mut writer) = Cache::new(Limits::default());
+                let of = cache.of(&type_url).expect("room for a type");
+                let resource = marked(&type_url, "a", version, body, mark);
+                let ops =
+                    vec![Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }];
+                writer
+                    .apply(&type_url, Change { ops, ..Change::default() }, Instant::now())
+                    .expect("a good change");
+                of.snapshot()
+            });
+        let name = Name::normal("a");
+        for (origin, is_other) in [(&second, false), (&other, true)] {
+            assert_eq!(is_change(&name, &first, origin), is_other);
+            assert_eq!(Reach::of(&name, &first, origin).as_member, is_other);
+        }
     }
 }
