@@ -121,6 +121,8 @@ mod tests {
         let are = |count| readings.load(Ordering::Relaxed) >= count;
         wait_until("the first reading", || are(1));
         wait_until("the file is old", || are(2));
+        // The next reading without a change would come while it is written.
+        thread::sleep(LONGEST - PAUSE - SETTLE);
         let begun = Instant::now();
         for number in 0..40 {
             fs::write(&path, number.to_string()).unwrap();
