@@ -91,8 +91,11 @@ impl Session {
             return Err(NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())));
         }
         let moment = EvaluationInput { now, upstream, is_relay: self.is_relay() };
-        let pending = self.evaluate(moment).map_err(|behind| NextStep::Close(behind.into()))?;
-        let mut pending = pending.ok_or(NextStep::Wait(Some(now)))?;
+        let mut pending = match self.evaluate(moment) {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return Err(NextStep::Wait(Some(now))),
+            Err(behind) => return Err(NextStep::Close(behind.into())),
+        };
 
         self.guard(&pending, now);
         self.note_waits(&pending, now);
