@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltafan_core::cache::Protocol;
 use deltafan_core::resource::Kind;
-use metrics::{Counter, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::LogThrottle;
 use super::catalog::*;
@@ -124,19 +124,19 @@ deltafan_core::labelled! {
 /// Counts a poll when it ends.
 #[derive(Debug)]
 pub struct PollCounter {
-    kind: Kind,
+    counters: &'static PollCounters,
     outcome: PollOutcome,
 }
 
 impl PollCounter {
-    pub const fn open(kind: Kind) -> Self {
+    pub fn open(kind: Kind) -> Self {
         // A poll that is dropped without another end was abandoned.
-        Self { kind, outcome: PollOutcome::Abandoned }
+        Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned }
     }
 
     /// Ends it with an answer of `bytes`; `waited` is the time since the newest change in it.
     pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
-        ResponseMetrics::of(self.kind.short(), "rest").add(bytes, waited);
+        self.counters.responses.add(bytes, waited);
         self.ended(PollOutcome::Answered);
     }
 
@@ -147,7 +147,25 @@ impl PollCounter {
 
 impl Drop for PollCounter {
     fn drop(&mut self) {
-        counter!(POLLS, "type" => self.kind.short(), "outcome" => self.outcome.label()).increment(1);
+        self.counters.outcomes[self.outcome as usize].increment(1);
+    }
+}
+
+#[derive(Debug)]
+struct PollCounters {
+    outcomes: [Counter; PollOutcome::ALL.len()],
+    responses: ResponseMetrics,
+}
+
+impl PollCounters {
+    fn of(kind: Kind) -> &'static Self {
+        static ALL: [OnceLock<PollCounters>; Kind::ALL.len()] = [const { OnceLock::new() }; Kind::ALL.len()];
+        ALL[kind as usize].get_or_init(|| {
+            let kind = kind.short();
+            let outcome =
+                |outcome: PollOutcome| counter!(POLLS, "type" => kind, "outcome" => outcome.label());
+            Self { outcomes: PollOutcome::ALL.map(outcome), responses: ResponseMetrics::of(kind, "rest") }
+        })
     }
 }
 
@@ -165,8 +183,11 @@ deltafan_core::labelled! {
 impl Cause {
     /// Notes the time, so that `deltafan status` can tell a refusal that goes on from one that is over.
     fn note(self) {
+        static GAUGES: OnceLock<[Gauge; Cause::ALL.len()]> = OnceLock::new();
+        let gauges =
+            GAUGES.get_or_init(|| Self::ALL.map(|cause| gauge!(LAST_REFUSAL, "cause" => cause.label())));
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        gauge!(LAST_REFUSAL, "cause" => self.label()).set(since_1970.as_secs_f64());
+        gauges[self as usize].set(since_1970.as_secs_f64());
     }
 }
 
@@ -200,7 +221,10 @@ pub fn refused(limit: Limit, count: u64) {
     if !limit.is_for_silence() {
         Cause::Limit.note();
     }
-    counter!(REFUSED, "reason" => limit.label()).increment(count);
+    // Looked up once: ten thousand refusals a second must cost little.
+    static COUNTERS: OnceLock<[Counter; Limit::ALL.len()]> = OnceLock::new();
+    let counter = |limit: Limit| counter!(REFUSED, "reason" => limit.label());
+    COUNTERS.get_or_init(|| Limit::ALL.map(counter))[limit as usize].increment(count);
 }
 
 /// Counts a refusal or disconnect. Returns the number of log lines suppressed since the last one, if this one
