@@ -301,7 +301,7 @@ impl StreamBody {
                 self.connection.first_answer().keep_place();
                 return Poll::Ready(Err(Status::overloaded()));
             }
-            let deadline = match self.next(now) {
+            let mut due = match self.next(now) {
                 NextStep::Send(mut outgoing) => {
                     self.connection.first_answer().give();
                     if let Some(awaited) = outgoing.overdue {
@@ -317,15 +317,19 @@ impl StreamBody {
                     }
                 }
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
-                NextStep::Wait(deadline) => deadline,
+                NextStep::Wait(due) => due,
             };
-            let request = self.request_deadline();
-            if let Some((_, limit, why)) = request.filter(|(due, ..)| now >= *due) {
-                return Poll::Ready(Err(Status::new(Code::DeadlineExceeded, why).over(limit)));
+            let earlier = |due: Option<Instant>, other| Some(due.map_or(other, |due| due.min(other)));
+            if self.requests.has_whole() {
+                due = earlier(due, now + RETRY);
             }
-            let again = self.requests.has_whole().then_some(now + RETRY);
-            let times = [deadline, again, request.map(|(due, ..)| due)];
-            ready!(self.timer.poll(times.into_iter().flatten().min(), cx));
+            if let Some((until, limit, why)) = self.request_deadline() {
+                if now >= until {
+                    return Poll::Ready(Err(Status::new(Code::DeadlineExceeded, why).over(limit)));
+                }
+                due = earlier(due, until);
+            }
+            ready!(self.timer.poll(due, cx));
             now = Instant::now();
         }
     }
