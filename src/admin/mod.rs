@@ -37,7 +37,7 @@ use tonic::body::Body;
 
 use self::answer_lane::Lane;
 pub use self::relay_status::{LoadedConfig, Ready, RelayStatus};
-use crate::downstream::{WireProtocol, WriteTimeout, rewind};
+use crate::downstream::{WireProtocol, WriteTimeout};
 use crate::fleet::LookError;
 use crate::grpc::NOT_XDS;
 use crate::http2::{Limits, Serve};
@@ -150,7 +150,7 @@ async fn serve_connection(
     };
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-    let socket = WriteTimeout::new(rewind(socket, start), STALL);
+    let socket = WriteTimeout::new(start, socket, STALL);
     Ok(http1.serve_connection(TokioIo::new(socket), service_fn(answer)).await?)
 }
 

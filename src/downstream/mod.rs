@@ -36,7 +36,7 @@ pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
 pub use server_state::{HealthService, PollState, ServerState};
-pub(crate) use transport::{WireProtocol, WriteTimeout, rewind};
+pub(crate) use transport::{WireProtocol, WriteTimeout};
 pub use unsent_memory::Unsent;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::handshake::schedule;
 use super::policy::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
 use super::server_state::{ServerState, Services};
-use super::transport::{BoxedTransport, Departure, Transport, WireProtocol, WriteTimeout, rewind};
+use super::transport::{BoxedTransport, Departure, Transport, WireProtocol, WriteTimeout};
 use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
 use crate::limit::Limit;
@@ -82,7 +82,7 @@ pub(super) fn serve_http(
         let (protocol, start) = sniffed.map_err(late)??;
         match protocol {
             // Boxed, so that HTTP/2 connections do not keep room for it.
-            WireProtocol::Http1 => Box::pin(serve_http1(rewind(socket, start), services)).await,
+            WireProtocol::Http1 => Box::pin(serve_http1(socket, start, services)).await,
             WireProtocol::Http2 => serve_http2(socket, start, services).await,
             WireProtocol::Tls | WireProtocol::Unknown => {
                 // Discarded, because closing a socket with unread bytes resets it.
@@ -123,6 +123,7 @@ fn serve_http2<IO: Transport>(
 
 fn serve_http1<IO: Transport>(
     socket: IO,
+    start: Vec<u8>,
     services: Services,
 ) -> impl Future<Output = Result<(), ConnectionError>> + Send {
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
@@ -131,7 +132,7 @@ fn serve_http1<IO: Transport>(
     builder.max_buf_size(MAX_HEAD_BYTES);
     // The first request has begun to arrive. This timeout is for the pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
-    let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
+    let socket = WriteTimeout::new(start, socket, policy.limits.stall_timeout);
     let answer = move |request: Request<_>| services.clone().answer(request.map(Either::Right));
     let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
     let serve = builder.serve_connection(TokioIo::new(socket), service);

@@ -5,7 +5,7 @@
 //! hyper waits for an HTTP/1 socket for ever. A client that stops reading would keep an answer and its
 //! connection (R-Relay-22). So a transport that takes next to nothing times out.
 
-use std::io::{self, Cursor};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -81,15 +81,11 @@ impl WireProtocol {
     }
 }
 
-/// Puts bytes back that were read from a transport.
-pub(crate) fn rewind(transport: impl Transport, start: Vec<u8>) -> impl Transport {
-    let (read, write) = tokio::io::split(transport);
-    tokio::io::join(Cursor::new(start).chain(read), write)
-}
-
-/// Transport whose writes fail after it took less than [`MIN_BYTES`] for too long.
+/// Transport of HTTP/1. It is read from its first bytes again, which were taken to detect the protocol, and its writes
+/// fail after it took less than [`MIN_BYTES`] for too long.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<T> {
+    start: Vec<u8>,
     transport: T,
     timeout: Duration,
     pace: MinRate,
@@ -97,8 +93,8 @@ pub(crate) struct WriteTimeout<T> {
 }
 
 impl<T> WriteTimeout<T> {
-    pub(crate) fn new(transport: T, timeout: Duration) -> Self {
-        Self { transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
+    pub(crate) fn new(start: Vec<u8>, transport: T, timeout: Duration) -> Self {
+        Self { start, transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
     }
 
     fn watch(&mut self, taken: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -125,6 +121,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Few enough for any buffer.
+        if !self.start.is_empty() {
+            into.put_slice(&std::mem::take(&mut self.start));
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.transport).poll_read(cx, into)
     }
 }
@@ -171,7 +172,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_transport_that_takes_a_byte_now_and_then_is_given_up() {
         let (near, mut far) = tokio::io::duplex(10);
-        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
+        let mut near = WriteTimeout::new(Vec::new(), near, Duration::from_secs(5));
         tokio::spawn(async move {
             while far.read_exact(&mut [0]).await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(2)).await;
