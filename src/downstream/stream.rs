@@ -139,7 +139,7 @@ impl StreamBody {
         self.session.on_flushed(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         let kind = outgoing.type_url.kind();
-        self.metrics.said(kind, outgoing.frame.size(), waited, outgoing.coalesced);
+        self.metrics.sent(kind, outgoing.frame.size(), waited, outgoing.coalesced);
         None
     }
 
@@ -154,7 +154,7 @@ impl StreamBody {
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
                     let took = self.registration.acked_at(acked.at, now);
-                    self.metrics.heard(acked.kind, RequestResult::Ack, took);
+                    self.metrics.received(acked.kind, RequestResult::Ack, took);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
@@ -208,8 +208,8 @@ impl StreamBody {
             }
             RequestKind::Stale { type_url } => (type_url, RequestResult::Stale, None),
         };
-        self.metrics.heard(type_url.kind(), result, took);
-        self.registration.heard(&self.session, self.seat.key());
+        self.metrics.received(type_url.kind(), result, took);
+        self.registration.follow_request(&self.session, self.seat.key());
     }
 
     /// Handles a request; `None` if that takes long and no thread is free for it.

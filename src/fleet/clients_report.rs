@@ -344,7 +344,7 @@ mod tests {
                 DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() };
             session.on_delta_request(request, Default::default(), now).expect("a request");
             let registration = fleet.open("delta", Arc::new(Peer::unproven(Source::Unix)), connection, now);
-            registration.heard(&session, None);
+            registration.follow_request(&session, None);
             open.push((session, registration));
         }
         let copies = fleet.after(0).filter_map(|record| Some((record.copy_if(|_| true)?, record)));

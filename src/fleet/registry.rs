@@ -225,7 +225,7 @@ pub struct Registration {
 
 impl Registration {
     /// Follows a request that asked for something, or the first.
-    pub fn heard(&self, session: &Session, group: Option<&GroupKey>) {
+    pub fn follow_request(&self, session: &Session, group: Option<&GroupKey>) {
         let mut state = self.record.state();
         if state.client.is_none() {
             state.client = session.client().cloned();

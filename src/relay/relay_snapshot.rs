@@ -47,7 +47,7 @@ impl Saved {
             (age, from) = (own.age(snapshot::clock()), own.facts.server.clone());
             restored = own.restore(client);
             if restored.resources > 0 {
-                tell_of_strangers(&from, &self.servers);
+                warn_of_unknown_server(&from, &self.servers);
             }
         }
         self.disk.note_read(GroupId::own(), client.cache());
@@ -63,7 +63,7 @@ impl Saved {
 }
 
 /// Logs content that came from no configured server.
-fn tell_of_strangers(from: &str, servers: &[String]) {
+fn warn_of_unknown_server(from: &str, servers: &[String]) {
     // Server identities have no trailing slash.
     let is_configured = servers.iter().any(|server| server.trim_end_matches('/') == from);
     if !from.is_empty() && !is_configured {

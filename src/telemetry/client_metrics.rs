@@ -41,7 +41,7 @@ pub struct StreamMetrics(pub Protocol);
 impl StreamMetrics {
     /// Counts a response that the transport took. `waited` is the time since its newest change arrived,
     /// `coalesced` the number of overtaken changes.
-    pub fn said(&self, kind: Kind, bytes: usize, waited: Option<Duration>, coalesced: u32) {
+    pub fn sent(&self, kind: Kind, bytes: usize, waited: Option<Duration>, coalesced: u32) {
         let counters = TypeCounters::of(kind, self.0);
         counters.responses.add(bytes, waited);
         if coalesced > 0 {
@@ -50,7 +50,7 @@ impl StreamMetrics {
     }
 
     /// Counts a request; `took` is the time between a response and its ACK.
-    pub fn heard(&self, kind: Kind, result: RequestResult, took: Option<Duration>) {
+    pub fn received(&self, kind: Kind, result: RequestResult, took: Option<Duration>) {
         let counters = TypeCounters::of(kind, self.0);
         counters.requests[result as usize].increment(1);
         if let Some(took) = took {

@@ -25,7 +25,7 @@ use crate::proto::Node;
 /// Time without a refusal after which a stream without a question stands.
 const STANDS: Duration = Duration::from_secs(1);
 /// Reports of all probes that may wait.
-const WORDS: usize = 16;
+const REPORTS: usize = 16;
 
 /// Questions, the best first, and the shown node.
 #[derive(Clone, Debug, Default)]
@@ -37,21 +37,21 @@ pub(super) struct Questions {
 }
 
 /// Report of a probe: the number of the server, and whether it answers.
-pub(super) type Word = (usize, bool);
+pub(super) type ProbeReport = (usize, bool);
 
 #[derive(Debug)]
 pub(super) struct Probes {
     servers: Arc<Servers>,
     counters: Arc<Counters>,
     questions: watch::Sender<Questions>,
-    words: (mpsc::Sender<Word>, mpsc::Receiver<Word>),
+    reports: (mpsc::Sender<ProbeReport>, mpsc::Receiver<ProbeReport>),
     tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Probes {
     pub(super) fn new(servers: Arc<Servers>, counters: Arc<Counters>) -> Self {
         let questions = watch::Sender::new(Questions::default());
-        Self { servers, counters, questions, words: mpsc::channel(WORDS), tasks: Vec::new() }
+        Self { servers, counters, questions, reports: mpsc::channel(REPORTS), tasks: Vec::new() }
     }
 
     /// Probes the servers before this one, and no others.
@@ -64,7 +64,7 @@ impl Probes {
                 after: self.servers.times().after,
                 counters: Arc::clone(&self.counters),
                 questions: self.questions.subscribe(),
-                words: self.words.0.clone(),
+                reports: self.reports.0.clone(),
                 turn: 0,
             };
             self.tasks.push(AbortOnDropHandle::new(tokio::spawn(probe.run())));
@@ -81,8 +81,8 @@ impl Probes {
     }
 
     /// Next report. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Word {
-        match self.words.1.recv().await {
+    pub(super) async fn next(&mut self) -> ProbeReport {
+        match self.reports.1.recv().await {
             Some(word) => word,
             // The sender lives here too.
             None => std::future::pending().await,
@@ -97,7 +97,7 @@ struct Probe {
     after: Duration,
     counters: Arc<Counters>,
     questions: watch::Receiver<Questions>,
-    words: mpsc::Sender<Word>,
+    reports: mpsc::Sender<ProbeReport>,
     /// Number of unanswered questions.
     turn: usize,
 }
@@ -120,7 +120,7 @@ impl Probe {
             let lease = match link.connect().await {
                 Ok(Connected { lease, .. }) => lease,
                 Err(UnreachableError { reason, .. }) => {
-                    self.tell(false).await;
+                    self.report(false).await;
                     tracing::debug!(uri = %link.uri(), reason, "a preferred control plane is unreachable");
                     continue;
                 }
@@ -140,7 +140,7 @@ impl Probe {
             let end = self.converse(&server, &lease, protocol).await;
             // A stream that ends after a response is no error (gRFC A57): the next one decides.
             if !matches!(end, End::Lost { answered: true }) {
-                self.tell(false).await;
+                self.report(false).await;
             }
             match end {
                 End::Silent => {
@@ -163,9 +163,9 @@ impl Probe {
         }
     }
 
-    async fn tell(&self, answers: bool) {
+    async fn report(&self, answers: bool) {
         // The receiver is gone when the client is.
-        _ = self.words.send((self.server, answers)).await;
+        _ = self.reports.send((self.server, answers)).await;
     }
 
     async fn converse(&mut self, server: &Server, lease: &Lease, protocol: Protocol) -> End {
@@ -196,7 +196,7 @@ impl Probe {
                             lease.answered();
                             self.link.answered();
                         }
-                        self.tell(!is_cut_off).await;
+                        self.report(!is_cut_off).await;
                         waits = false;
                     }
                     Some(Err(status)) => return ended(&status, answered),
@@ -204,7 +204,7 @@ impl Probe {
                 },
                 Some(is_answered) = watch.next() => {
                     is_cut_off = !is_answered;
-                    self.tell(answered && !is_cut_off).await;
+                    self.report(answered && !is_cut_off).await;
                 }
                 changed = self.questions.changed(), if question.is_none() => {
                     if changed.is_err() {
@@ -212,7 +212,7 @@ impl Probe {
                     }
                     question = self.ask(&open, protocol);
                     if question.is_some() {
-                        self.tell(false).await;
+                        self.report(false).await;
                         wait = Box::pin(tokio::time::sleep(self.after));
                         waits = true;
                     }
@@ -221,7 +221,7 @@ impl Probe {
                     if question.is_some() {
                         return End::Silent;
                     }
-                    self.tell(true).await;
+                    self.report(true).await;
                     (waits, rests) = (false, open.is_relay());
                     if rests {
                         // It ends streams without a request.

@@ -86,7 +86,7 @@ fn the_record_of_a_client_of_four_types_is_less_than_a_kibibyte() {
     let region = Region::new(ALLOCATOR);
     let open = |at: usize| fleet.open("delta", Arc::clone(&peer), at as u64, now);
     let records: Vec<_> = (0..CLIENTS).map(open).collect();
-    records.iter().zip(&sessions).for_each(|(record, session)| record.heard(session, None));
+    records.iter().zip(&sessions).for_each(|(record, session)| record.follow_request(session, None));
     let change = region.change();
     let mut held = change.bytes_allocated - change.bytes_deallocated;
     for (record, session) in records.iter().zip(&mut sessions) {

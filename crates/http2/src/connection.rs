@@ -141,7 +141,6 @@ impl<X: StreamHandler> Connection<X> {
         frames + self.streams.len() * STREAM
     }
 
-    /// Whether both sides are done.
     pub(super) const fn is_done(&self) -> bool {
         self.streams.is_empty() && (self.goaway_received || matches!(self.shutdown, Shutdown::Final))
     }
@@ -193,7 +192,6 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
-    /// Whether the window of the connection is used up.
     pub(super) fn has_no_window(&self) -> bool {
         self.send_window.room() == 0
     }
@@ -214,7 +212,6 @@ impl<X: StreamHandler> Connection<X> {
         std::mem::replace(&mut self.data_sent, 0)
     }
 
-    /// Returns window for bytes of a request body that were read.
     pub(super) fn give_back(&mut self, at: usize, len: usize) {
         let stream = &mut self.streams[at];
         if let Some(more) = stream.recv_window.give_back(len).filter(|_| !stream.ended) {
@@ -362,7 +359,7 @@ impl<X: StreamHandler> Connection<X> {
 
     pub(super) fn pong(&mut self, payload: &[u8]) {
         if payload == SHUT_DOWN && matches!(self.shutdown, Shutdown::Announced(_)) {
-            self.say_which_was_last();
+            self.send_last_stream();
         }
     }
 
@@ -383,7 +380,7 @@ impl<X: StreamHandler> Connection<X> {
     }
 
     /// Second step of a shutdown: streams opened from here on are ignored.
-    fn say_which_was_last(&mut self) {
+    fn send_last_stream(&mut self) {
         self.shutdown = Shutdown::Final;
         self.put_go_away(self.highest, Reason::No);
     }
@@ -409,7 +406,7 @@ impl<X: StreamHandler> Connection<X> {
         if let Shutdown::Announced(since) = self.shutdown {
             // A peer that never answers PINGs, or keeps opening streams, would never leave.
             if now >= since + SHUTDOWN_PING_TIMEOUT {
-                self.say_which_was_last();
+                self.send_last_stream();
             } else {
                 next = next.min(since + SHUTDOWN_PING_TIMEOUT);
             }

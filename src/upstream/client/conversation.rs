@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::super::link::{Line, Link, Server};
 use super::super::liveness::{Liveness, LivenessTimes, Purpose, Sign};
-use super::super::probe::{Probes, Word, lend};
+use super::super::probe::{ProbeReport, Probes, lend};
 use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, Representative, StreamId, Tuned};
@@ -45,7 +45,7 @@ pub(super) enum Event {
     /// Report of the relay at the other end; `None` if it does not report.
     Watched(Option<bool>),
     /// Report of a probe of another server.
-    Probed(Word),
+    Probed(ProbeReport),
     Checked,
     /// A deadline has passed, and everything that arrived was read.
     Deadline,
@@ -387,7 +387,6 @@ impl Secondary {
         Self { open: None, answered: false, backoff, retry_at: None }
     }
 
-    /// Returns the time of the next attempt while it should be open and is not.
     fn retry_at(&self, mux: &Mux) -> Option<Instant> {
         self.retry_at.filter(|_| self.open.is_none() && mux.wants_secondary())
     }

@@ -17,7 +17,6 @@ use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::TypeUrl;
 
 impl Mux {
-    /// Notes the newest response of a type on a stream.
     pub(super) fn note_response(
         &mut self,
         stream: StreamId,
@@ -30,7 +29,6 @@ impl Mux {
         }
     }
 
-    /// Notes a hold that began or ended.
     pub(super) fn look_for_hold(&mut self) {
         let rollout = self.writer.cache().rollout();
         let holding = rollout.filter(|rollout| rollout.has_report());
@@ -38,7 +36,7 @@ impl Mux {
             return;
         }
         self.held = holding.map(|rollout| rollout.held_types()).unwrap_or_default();
-        self.streams.iter_mut().flatten().for_each(|open| open.reports.said.clear());
+        self.streams.iter_mut().flatten().for_each(|open| open.reports.sent.clear());
     }
 
     pub(super) fn has_report(&self, open: &Stream) -> bool {

@@ -14,7 +14,6 @@ pub(super) struct Stream {
     /// Time at which it is to be opened anew.
     pub(super) renews_at: Option<Instant>,
     pub(super) opened: Instant,
-    /// Whether a response was accepted on it.
     pub(super) is_answered: bool,
     /// Transfer time that did not count as silence, and whether a transfer is under way.
     pub(super) transferred: Duration,
@@ -70,7 +69,7 @@ pub(super) struct Reports {
     /// Nonces of the newest responses by type, if accepted.
     nonces: BTreeMap<TypeUrl, String>,
     /// Types that were reported since the hold began.
-    pub(super) said: BTreeSet<TypeUrl>,
+    pub(super) sent: BTreeSet<TypeUrl>,
 }
 
 impl Reports {
@@ -86,14 +85,14 @@ impl Reports {
     pub(super) fn take(&mut self, held: &BTreeSet<TypeUrl>) -> Option<(TypeUrl, String)> {
         let (type_url, nonce) = self.next(held)?;
         let (type_url, nonce) = (type_url.clone(), nonce.clone());
-        self.said.insert(type_url.clone());
+        self.sent.insert(type_url.clone());
         Some((type_url, nonce))
     }
 
     /// Next of these held types to report.
     pub(super) fn next<'a>(&'a self, held: &'a BTreeSet<TypeUrl>) -> Option<(&'a TypeUrl, &'a String)> {
-        let mut unsaid = held.iter().filter(|type_url| !self.said.contains(*type_url));
-        unsaid.find_map(|type_url| Some((type_url, self.nonces.get(type_url)?)))
+        let mut unsent = held.iter().filter(|type_url| !self.sent.contains(*type_url));
+        unsent.find_map(|type_url| Some((type_url, self.nonces.get(type_url)?)))
     }
 }
 

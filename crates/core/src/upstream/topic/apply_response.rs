@@ -1,7 +1,7 @@
 //! Changes that a response makes to one type with one set of parameters.
 //!
-//! Knows nothing of requests. All topics of a type first [hear](Topic::match_response) a response, to find
-//! which parts are answers. Then each [learns](Topic::apply_response) its changes.
+//! Knows nothing of requests. All topics of a type first [match](Topic::match_response) a response, to find which
+//! parts are answers. Then each [applies](Topic::apply_response) it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
