@@ -65,13 +65,13 @@ section! {
         /// Types that peers may request, as short names or type URLs. Any other ends the stream. Default: all.
         #[key(Optional<List<TypeName>>, example = "[cds, eds, lds, rds]")]
         pub types: Option<BTreeSet<String>>,
-        /// Names of resources that peers may see. Others are answered as absent, and left out of wildcards. For an
-        /// authority of xdstp names write `xdstp://authority/**`. A pattern without `?` matches only xdstp names
-        /// without context parameters, unless it ends with `**`. After `?`, `*` ends at `&`. A name with the segment
+        /// Names of resources that peers may see. Others are answered as absent, and left out of wildcards. For all
+        /// xdstp names of an authority write `xdstp://authority/**`. A pattern without `?` matches only xdstp names
+        /// without context parameters, unless it ends with `**`. After `?`, `*` stops at `&`. A name with the segment
         /// `.` or `..` matches no wildcard. Default: all.
         #[key(Optional<List<NamePattern>>, example = "[\"prod/*\"]")]
         pub names: Option<Vec<Pattern>>,
-        /// Allowed values of dynamic parameters, by key, sent or derived. Other values are refused. A request without
+        /// Allowed values of dynamic parameters, by key, whether sent or derived. Other values are refused. A request without
         /// one of these keys gets the value if only one is allowed, and is refused otherwise. Default: anything.
         #[key(AllowedValues, default = BTreeMap::new(), example = "{env: [prod]}")]
         pub parameters: BTreeMap<String, BTreeSet<String>>,

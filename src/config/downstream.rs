@@ -1,4 +1,4 @@
-//! `downstream`: the side that clients see.
+//! `downstream`: the side that serves clients.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,23 +49,23 @@ section! {
     /// Limits of one connection.
     #[derive(Copy, Eq)]
     pub struct TransportLimits {
-        /// Connections of this age, with jitter, are drained, so that load evens out over relays.
+        /// Connections are drained at this age, or up to a fifth earlier, so that load spreads over relays.
         #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
         pub max_connection_age: Duration,
         /// How long a new connection or stream may stay silent before it is closed.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
         pub first_request_timeout: Duration,
-        /// A connection is closed if its transport takes less than 32 KiB in this time while more is waiting. A stream
-        /// is closed if it opens windows as slowly, or if a request on it stays incomplete this long.
+        /// A connection is closed if it takes less than 32 KiB in this time while more is waiting. A stream is closed if
+        /// its flow-control window opens as slowly, or if a request on it stays incomplete this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
         pub stall_timeout: Duration,
         /// An HTTP/2 connection without an open stream for this long is drained.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
         pub idle_timeout: Duration,
-        /// HTTP/2 pings to clients. This and the other timeouts of a connection may come an eighth late.
+        /// HTTP/2 pings to clients. These and the other timeouts of a connection may be up to an eighth late.
         #[key(Nested, effect = Connections)]
         pub keepalive: Keepalive,
-        /// The largest request accepted, without its `initial_resource_versions`.
+        /// The largest request accepted, not counting its `initial_resource_versions`.
         #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
         pub max_request_bytes: usize,
         /// Streams that one connection may have open at a time.
@@ -75,26 +75,26 @@ section! {
 }
 
 section! {
-    /// The side that clients see.
+    /// The side that serves clients.
     #[check(check)]
     pub struct Downstream {
         /// Where clients connect, over gRPC or REST-JSON. At least one, no duplicates.
         #[key(
             List<Nested>, default = vec![Listener { address: DEFAULT_ADDRESS, tls: None }], effect = Restart,
-            note = "as none is added, removed or moved while the relay runs"
+            note = "none is added, removed or moved while the relay runs"
         )]
         pub listeners: Vec<Listener>,
-        /// If a control plane does not mark the end of its answer, a set is settled once nothing new has come for this
-        /// long. A state-of-the-world client that holds nothing yet waits as long for unknown names, then gets the
-        /// known ones.
+        /// If a control plane does not mark the end of its answer, a wildcard set is settled once nothing new has come
+        /// for this long. A state-of-the-world client that holds nothing yet waits as long for unknown names, and then
+        /// gets the known ones.
         #[key(
             Time<0, HOUR>, default = Duration::from_millis(200), effect = AtOnce,
             note = "for sets that have not settled yet"
         )]
         pub settle: Duration,
-        /// A wildcard beside wildcards with other dynamic parameters settles at the earliest this long after the first
-        /// part of its answer. That part may be for the others. A resource with `do_not_cache` is dropped this long
-        /// after it arrived.
+        /// If wildcards with several sets of dynamic parameters are requested, none settles sooner than this after the
+        /// first part of its answer, which may be meant for another. A resource with `do_not_cache` is dropped this
+        /// long after it arrived.
         #[key(
             Time<0, HOUR>, default = Duration::from_secs(1), effect = AtOnce,
             note = "for sets that have not settled yet"
@@ -120,14 +120,14 @@ section! {
             note = "but not for a drain that has begun"
         )]
         pub drain: Duration,
-        /// How long a TLS handshake may take, without its wait in the queue.
+        /// How long a TLS handshake may take, not counting its wait in the queue.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5), effect = Restart)]
         pub handshake_timeout: Duration,
         /// A stream is closed if its client takes responses but sends no ACK or NACK for this long. Envoy may hold back
         /// the ACK of clusters until their endpoints arrive: keep this far above `ack_timeout`.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(10 * 60), effect = Connections)]
         pub unacked_timeout: Duration,
-        /// Delta responses, removals included, are split below this size; a single larger resource is sent whole.
+        /// Delta responses, removals included, are split to stay below this size. A larger resource is sent whole.
         #[key(
             Size<1, MESSAGE>, default = MIB, effect = AtOnce,
             note = "but an answer that is being sent in parts goes on where it stands"
@@ -142,7 +142,7 @@ section! {
         /// Names that all streams and polls of one connection may request together.
         #[key(Count<1, 1_000_000_000>, default = 1_000_000, effect = Connections)]
         pub max_names_per_connection: usize,
-        /// Total bytes of these names, with their spellings and locators.
+        /// Bytes of the names that one stream may subscribe to, per type, with their spellings and locators.
         #[key(Size<1, TIB>, default = 16 * MIB, effect = Connections)]
         pub max_subscription_bytes: usize,
         /// How many connections may be open.
@@ -152,14 +152,13 @@ section! {
         /// group, or of the machine, if that is less.
         #[key(Size<1, TIB>, default = budget() as usize, example = "256MiB", effect = Restart)]
         pub max_buffered_request_bytes: usize,
-        /// Such bytes on one connection. Set it to at least twice `max_request_bytes`, or no request can be so large:
-        /// an arriving request takes up to twice its length. More than a quarter of `max_buffered_request_bytes` has no
-        /// use.
+        /// Such bytes on one connection. Set it to at least twice `max_request_bytes`, because an arriving request takes
+        /// up to twice its length. Values above a quarter of `max_buffered_request_bytes` have no effect.
         #[key(Size<1, TIB>, default = 16 * MIB, effect = Restart)]
         pub max_buffered_request_bytes_per_connection: usize,
-        /// Total bytes of `initial_resource_versions` of reconnecting clients, until they are compared with the current
-        /// resources. A wildcard client with 300,000 resources and 80-byte names sends 30 MiB. A client above the limit
-        /// gets everything again, but no removals. One address, behind which a fleet may reconnect, gets at most half.
+        /// Total bytes of the `initial_resource_versions` of reconnecting clients, until they are compared with the
+        /// current resources. A wildcard client with 300,000 resources and 80-byte names sends 30 MiB. A client above
+        /// the limit gets everything again, but no removals. One address, even that of a whole fleet, gets at most half.
         /// Default: 512MiB, or an 8th of the memory.
         #[key(Size<1, TIB>, default = 2 * budget() as usize, example = "512MiB", effect = Restart)]
         pub max_initial_version_bytes: usize,
@@ -171,32 +170,32 @@ section! {
         /// 16th of the memory.
         #[key(Size<1, TIB>, default = budget() as usize, example = "256MiB", effect = Restart)]
         pub max_unsent_bytes: usize,
-        /// Overload manager: limits of the memory in use. That is resident memory without what the allocator keeps
-        /// free. `refuse_above` must not exceed `close_above`.
+        /// Overload manager: limits on the memory in use, which is resident memory minus what the allocator keeps free.
+        /// `refuse_above` must not exceed `close_above`.
         #[key(Nested, effect = Restart)]
         pub memory: Memory,
-        /// A client that reconnects reports the versions it holds. true: names that it requests and holds at the
-        /// current version are not resent. Some Envoy versions have lost the body by then and would wait for it in
-        /// vain.
+        /// A client that reconnects reports the versions that it holds. true: do not resend a resource that it requests
+        /// by name and reports at the current version. Some versions of Envoy have lost the resource by then and would
+        /// wait for it in vain.
         #[key(Flag, default = false, effect = Connections)]
         pub trust_initial_versions_for_explicit: bool,
-        /// Resend a cluster's endpoints right after the cluster changed, even if they did not: Envoy waits for them.
+        /// Resend a cluster's endpoints after the cluster has changed, even if they have not: Envoy waits for them.
         #[key(Flag, default = true, effect = AtOnce, note = "for what the control plane sends from then on")]
         pub eds_repush_on_cds_change: bool,
-        /// Forward the control plane's errors of single resources to gRPC clients (`resource_errors`). Clients that do
-        /// not know the field ignore it. false: forward only that a resource does not exist, as a removal.
+        /// Forward the control plane's errors for single resources to gRPC clients (`resource_errors`). Clients that do
+        /// not know the field ignore it. false: report only resources that do not exist, as removals.
         #[key(Flag, default = true, effect = AtOnce, note = "for what the control plane sends from then on")]
         pub resource_errors: bool,
-        /// Serve Secrets (SDS) to clients on the network that are not authenticated.
-        #[key(Flag, default = false, effect = Rights, note = "where it changes what their clients may have")]
+        /// Serve Secrets (SDS) to unauthenticated clients on the network.
+        #[key(Flag, default = false, effect = Rights, note = "if the permissions of their clients change")]
         pub secrets_without_authentication: bool,
-        /// Serve Secrets to loopback clients without a certificate. Set false where a proxy, a tunnel or another
-        /// container with this network connects for others. Unix sockets are always served.
-        #[key(Flag, default = true, effect = Rights, note = "where it changes what their clients may have")]
+        /// Serve Secrets to loopback clients without a certificate. Set false if a proxy, a tunnel or another container
+        /// in the same network namespace connects on behalf of others. Clients on Unix sockets always get Secrets.
+        #[key(Flag, default = true, effect = Rights, note = "if the permissions of their clients change")]
         pub secrets_over_loopback: bool,
         /// Types for which an empty first request subscribes to nothing instead of everything: short names (lds, rds,
         /// srds, vhds, cds, eds, leds, sds, rtds, ecds) or full type URLs. A `"*"` always subscribes to everything, and
-        /// so does an empty first request of another relay.
+        /// so does an empty first request of another relay. That of a gRPC client never does.
         #[key(List<TypeName>, default = default_no_legacy_wildcard(), effect = Connections)]
         pub no_legacy_wildcard: BTreeSet<String>,
     }
@@ -206,19 +205,18 @@ section! {
     /// One place where clients connect; gRPC and REST-JSON share it.
     #[derive(Eq)]
     pub struct Listener {
-        /// IP:PORT; port 0 lets the system choose. Or unix:PATH, a Unix socket. Its folder and mode (0660 minus the
-        /// umask) decide which clients may connect. Those clients are served Secrets.
+        /// IP:PORT; port 0 lets the system choose. Or unix:PATH, a Unix socket. Its folder and its mode (0660 minus the
+        /// umask) decide which clients may connect. These clients get Secrets.
         #[key(Text, default = DEFAULT_ADDRESS)]
         pub address: ListenAddress,
-        /// TLS 1.2 and 1.3. Files are PEM, and read again when they change. The files of a listener are one set: new
-        /// connections use it once all of it is usable. docs/tls.md has an example. Default: cleartext.
+        /// TLS 1.2 and 1.3. Files are PEM, and read again when they change. New connections use the changed files once
+        /// all files of the listener fit together. docs/tls.md has an example. Default: cleartext.
         #[key(Optional<Nested>)]
         pub tls: Option<ListenerTls>,
     }
 }
 
 impl Listener {
-    /// Whether its clients show certificates.
     pub fn proves_clients(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some())
     }

@@ -18,7 +18,7 @@ section! {
     /// One rule: where the value of one key comes from.
     #[derive(Eq)]
     pub struct DynamicParameter {
-        /// Name of the parameter. One rule for each.
+        /// Name of the parameter; must be unique.
         #[key(Filled, required = "the parameter that is given", example = "env")]
         pub key: String,
         /// node.id, node.cluster, node.user_agent_name, node.locality.region, .zone or .sub_zone, or

@@ -48,7 +48,7 @@ impl Choice for Unmatched {
 section! {
     /// One rule, as it is written.
     struct WrittenRule {
-        /// Label of metrics: at most 63 letters, digits, `-`, `_` and `.`. One rule for each.
+        /// Label in metrics, unique: at most 63 letters, digits, `-`, `_` and `.`.
         #[key(Text, required = "a label for metrics", example = "edge")]
         name: RuleName,
         /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower

@@ -71,10 +71,10 @@ section! {
         /// Node of the relay, as the control plane sees it.
         #[key(Nested, effect = Restart)]
         pub node: Node,
-        /// The origin of the resources, and how the relay talks to it.
+        /// The source of the resources, and how the relay uses it.
         #[key(Nested, effect = Restart)]
         pub upstream: Upstream,
-        /// The side that clients see.
+        /// The side that serves clients.
         #[key(Nested)]
         pub downstream: Downstream,
         /// REST-JSON: POST /v3/discovery:clusters and the like, on the same listeners. The limits on requests and names
@@ -85,18 +85,18 @@ section! {
         /// network.
         #[key(Nested, effect = Restart)]
         pub admin: Admin,
-        /// Limits of what is remembered.
+        /// Memory limits of the cache and the history.
         #[key(Nested)]
         pub cache: Cache,
         /// Dynamic parameters for clients that send none: one rule for each key. `deltafan check --config FILE --node
         /// FILE` shows the parameters of a node.
         #[key(
             List<Nested>, default = Vec::new(), effect = Rights,
-            note = "all of them: what a client is given follows from its node"
+            note = "all of them, because parameters follow from the nodes of clients"
         )]
         pub dynamic_parameters: Vec<DynamicParameter>,
-        /// Permissions of clients. Open connections are checked again when the rules change.
-        #[key(Nested, effect = Rights, note = "where it changes what their clients may do")]
+        /// Permissions of clients. When the rules change, open connections are checked again.
+        #[key(Nested, effect = Rights, note = "if the permissions of their clients change")]
         pub authorization: Authorization,
         /// Node groups: clients of one group share the control plane's answers for the group's node. Without rules
         /// there is one group, with the relay's own `node`.
@@ -105,7 +105,7 @@ section! {
         /// Warm restart: resources are kept on disk, and served after a restart while the control plane is away.
         #[key(Nested, effect = Restart)]
         pub snapshot: Snapshot,
-        /// Rollout guard: a changed resource is sent to a share of the clients first, and to the others only if these accept it.
+        /// Rollout guard: a change is sent to a share of the clients first, and to the others only if these accept it.
         #[key(Nested, effect = Restart)]
         pub rollout: Rollout,
     }
@@ -122,9 +122,9 @@ section! {
         /// the memory.
         #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
         pub json_bytes: u64,
-        /// Files with descriptors of types in resources that deltafan does not know. Each is a
+        /// Files with descriptors of types that your resources contain and deltafan does not know. Each is a
         /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or
-        /// not. A file in it replaces the one that deltafan ships. Default: none.
+        /// not. A .proto file in it replaces the one that deltafan ships. Default: none.
         #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
         pub descriptor_sets: Vec<PathBuf>,
     }
@@ -134,16 +134,16 @@ section! {
     /// Limits of polls.
     #[derive(Copy, Eq)]
     pub struct PollLimits {
-        /// How long a request is held while nothing that it requests has changed. Envoy gives up after its
-        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is cut to fit
-        /// that.
+        /// How long a poll is held while nothing that it requests has changed. Envoy gives up after its
+        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is shortened
+        /// to fit.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(800), effect = Polls, note = "on any connection")]
         pub hold: Duration,
-        /// How long an HTTP/1 connection may be without a request, and how long the head of a request may take. Set it
-        /// above the clients' `refresh_delay`, or each poll needs a new connection.
+        /// How long an HTTP/1 connection may be without a request, and how long the headers of a request may take. Set
+        /// it above the clients' `refresh_delay`, or each poll needs a new connection.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
         pub idle_timeout: Duration,
-        /// Requests held at a time for one address; further ones get 429.
+        /// Polls held at a time for one address; further ones get 429.
         #[key(Count<1, 100_000_000>, default = 10_000, effect = Polls, note = "on any connection")]
         pub max_polls_per_peer: usize,
     }
@@ -158,7 +158,7 @@ section! {
         pub address: SocketAddr,
         /// Further host names under which browsers and scripts reach it. IP addresses, names without a dot, and names
         /// below `.internal`, `.local`, `.localhost` and `.svc` always work. Requests to another name are refused,
-        /// because a page of another site may send them. /ready, /healthz and /metrics are answered under any name.
+        /// because a page from another site may send them. /ready, /healthz and /metrics are answered under any name.
         #[key(List<Text>, default = Vec::new())]
         pub hosts: Vec<String>,
     }
@@ -172,17 +172,17 @@ section! {
         /// a 16th of the memory.
         #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
         pub encoded_bytes: u64,
-        /// Removed names remembered per type, for clients that were slow or away.
+        /// Number of removed names remembered per type, for clients that were slow or away.
         #[key(Count<1, 100_000_000>, default = 10_000, effect = AtOnce, note = "for each type with its next change")]
         pub tombstones: usize,
-        /// Views by dynamic parameters that clients choose, over all types. Each type and set of parameters is one
-        /// view. So is each way to request some names of a type with other parameters than the rest. A client that
-        /// needs a further view is refused with RESOURCE_EXHAUSTED, as is a stream with more than 16 sets for one type.
-        /// One address or identity gets at most half of the views, one connection a quarter.
+        /// Limit on views, over all types. Each set of dynamic parameters that clients choose takes one view per type. A
+        /// client that requests names of one type with several sets takes one more for that combination. A client that
+        /// needs a view above the limit is refused with RESOURCE_EXHAUSTED, as is a stream with more than 16 sets for
+        /// one type. One address or identity gets at most half of the views, one connection a quarter.
         #[key(Count<1, 1_000_000>, default = 4096, effect = AtOnce, note = "but sets in use stay")]
         pub max_parameter_sets: usize,
-        /// Budget of the newest changes of resources, for `deltafan history`: about 300 bytes for each change, plus the
-        /// replaced bodies. At most 16 changes per resource are kept. 0 turns it off.
+        /// Budget of the history of changes (`deltafan history`): about 300 bytes for each change, plus the replaced
+        /// content. At most 16 changes per resource are kept. 0 turns it off.
         #[key(Size<0, TIB>, default = 64 << 20, effect = Restart)]
         pub history_bytes: u64,
     }

@@ -10,7 +10,7 @@ const NAME: &str = "deltafan";
 section! {
     /// The xDS node of the relay.
     pub struct Node {
-        /// Default: the host name.
+        /// Node ID of the relay. Default: the host name.
         #[key(Filled, default = host_name(), example = "relay-1")]
         pub id: String,
         /// Cluster of the relay's node.

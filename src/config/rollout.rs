@@ -16,15 +16,15 @@ section! {
     /// Guard of changes.
     #[check(check)]
     pub struct Rollout {
-        /// Types whose changes are tried: short names or type URLs. List routes together with their clusters, as in
-        /// [cds, lds, rds]. Default: none, all clients get each change at once.
+        /// Types whose changes canaries try first: short names or type URLs. List routes together with their clusters,
+        /// as in [cds, lds, rds]. Default: none, so all clients get each change at once.
         #[key(List<TypeName>, default = Vec::new(), example = "[cds, lds, rds]")]
         pub types: Vec<String>,
         /// Clients that try each change before all others. Default: none.
         #[key(Optional<Nested>)]
         pub canaries: Option<Canaries>,
-        /// Share of the clients of a node group that get a change first, or after `canaries`, chosen by their node IDs.
-        /// Without `canaries` at least one client does.
+        /// Share of a node group's clients that get a change first, or next after `canaries`. Their node IDs decide.
+        /// Without `canaries` it is at least one client.
         #[key(Text, default = Percent(5.0))]
         pub share: Percent,
         /// Instead of `share`: several shares in turn, for one `window` each.
@@ -46,9 +46,9 @@ section! {
         /// limit.
         #[key(Optional<Text>, example = "40%")]
         pub max_removed: Option<Percent>,
-        /// How the control plane learns of held changes. `nack` sends it a NACK of each type, once per stream, with the
-        /// names, versions and texts of the rejections, for its log and metrics. `none` sends nothing. Has no effect
-        /// with a directory.
+        /// How the control plane learns of held changes. `nack` sends it a NACK of each type, once per hold and stream,
+        /// with the names, versions and texts of the rejections, for its log and metrics. `none` sends nothing. Has no
+        /// effect with a directory.
         #[key(OneOf, default = HoldReport::None)]
         pub report: HoldReport,
     }

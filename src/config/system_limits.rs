@@ -25,8 +25,8 @@ section! {
         /// count as one. Default: half of `max_connections`.
         #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
         pub max_connections_per_address: usize,
-        /// Connections of one identity: the SPIFFE ID, or else the subject, of the client certificate. A fleet may
-        /// share one. Default: half of `max_connections`.
+        /// Connections of one identity: the SPIFFE ID of the client certificate, or else its subject. A fleet may share
+        /// one. Default: half of `max_connections`.
         #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
         pub max_connections_per_identity: usize,
     }
@@ -37,11 +37,11 @@ section! {
     #[derive(Copy, Eq)]
     #[check(check_watermarks)]
     pub struct Memory {
-        /// Above this, new connections and streams are refused, and the relay is not ready; open ones go on. 0: off.
+        /// Above this, new connections and streams are refused, and the relay is not ready. Open ones stay. 0: off.
         /// Default: 80 % of what the control group, or the machine, has.
         #[key(Size<0, TIB>, default = percent(80), example = "1600MiB")]
         pub refuse_above: u64,
-        /// Above this, connections are closed, those that use most memory first. 0: off. Default: 90 % of what the
+        /// Above this, connections are closed, starting with those that use most memory. 0: off. Default: 90 % of what the
         /// control group, or the machine, has.
         #[key(Size<0, TIB>, default = percent(90), example = "1800MiB")]
         pub close_above: u64,

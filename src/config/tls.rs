@@ -21,10 +21,10 @@ section! {
         /// The private key of the certificate.
         #[key(Text, required = "the file of its key (PEM)", example = "relay.key")]
         pub key_file: PathBuf,
-        /// Clients must show a certificate of one of these authorities. Default: they need none.
+        /// Clients must show a certificate from one of these authorities. Default: they need none.
         #[key(Optional<Text>, example = "clients.pem")]
         pub client_ca_file: Option<PathBuf>,
-        /// Certificates that these authorities have revoked. Needs `client_ca_file`.
+        /// Certificate revocation lists (CRLs) of these authorities. Needs `client_ca_file`.
         #[key(Optional<Text>, example = "revoked.pem")]
         pub crl_file: Option<PathBuf>,
     }
@@ -51,7 +51,7 @@ section! {
         /// Private key of the certificate. Needs `cert_file`.
         #[key(Optional<Text>, example = "relay.key")]
         pub key_file: Option<PathBuf>,
-        /// Revoked certificates: the revocation lists (CRLs) of their authorities.
+        /// Certificate revocation lists (CRLs) of the authorities.
         #[key(Optional<Text>, example = "revoked.pem")]
         pub crl_file: Option<PathBuf>,
         /// Identity that a subject alternative name of the certificate must match: a DNS name, an IP address, or a

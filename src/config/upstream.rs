@@ -18,14 +18,14 @@ use deltafan_core::upstream::Locators;
 use deltafan_transport::tls::options::ServerIdentity;
 
 section! {
-    /// The origin of the resources, and how the relay talks to it.
+    /// The source of the resources, and how the relay uses it.
     #[check(check)]
     pub struct Upstream {
-        /// Set either `servers` or `directory`. Control planes, in order of preference: the first one that answers is
-        /// used.
+        /// Control planes in order of preference: the relay uses the first one that answers. Set either `servers` or
+        /// `directory`.
         #[key(List<Nested>, default = Vec::new())]
         pub servers: Vec<Server>,
-        /// Instead of `servers`: a directory of resource files, watched.
+        /// Instead of `servers`: a directory of resource files. Changes take effect within about 2s.
         #[key(Optional<Text>, example = "./resources")]
         pub directory: Option<PathBuf>,
         /// How long one attempt to connect may take.
@@ -42,35 +42,35 @@ section! {
         /// relay behind this one could miss removals.
         #[key(Time<SECOND, DAY>, default = Duration::from_secs(60))]
         pub unsubscribe_linger: Duration,
-        /// Limit of such names. Above it the oldest are unsubscribed early, so that clients that come and go with new
-        /// names cannot grow the subscription without bound.
+        /// Limit on such names. Above it the oldest are unsubscribed early. So clients that come and go with new names
+        /// cannot grow the subscription without bound.
         #[key(Count<0, 100_000_000>, default = 100_000)]
         pub max_lingering_names: usize,
         /// Subscribe to the endpoints of a new EDS cluster before a client does, so that they arrive early. If no
-        /// client requests them, they are unsubscribed after `unsubscribe_linger`, but not within 5s. Set false for
-        /// control planes where each name is costly. Set it also for java-control-plane by state of the world: if that
-        /// lacks one name of the list, it answers none.
+        /// client requests them, the relay unsubscribes after `unsubscribe_linger`, and after 5s at the earliest. Set
+        /// false if each name is costly for the control plane, or if it is a java-control-plane that speaks state of
+        /// the world: if that lacks one name of a request, it does not answer at all.
         #[key(Flag, default = true, effect = AtOnce, note = "for clusters that come from then on")]
         pub prefetch_endpoints: bool,
-        /// How long /ready and gRPC health wait for the control plane's first answer, once something is requested. An
-        /// empty relay must not take the place of one that has resources. 0s: ready once connected.
+        /// How long /ready and gRPC health wait for the control plane's first answer, once something is requested, so
+        /// that an empty relay does not replace one that has resources. 0s: ready once connected.
         #[key(Time<0, MONTH>, default = Duration::from_secs(24 * 60 * 60))]
         pub ready_wait: Duration,
-        /// How names with dynamic parameters are requested: `native` by resource locators; `plain` by the name alone,
-        /// for control planes that send every variant of a name and do not support locators.
+        /// How names with dynamic parameters are requested. `native`: by resource locators. `plain`: by name alone, for
+        /// control planes that send every variant of a name and do not support locators.
         #[key(OneOf, default = Locators::Native)]
         pub locators: Locators,
-        /// Waits between attempts to connect grow from `initial` to `max`, with jitter.
+        /// Waits between attempts to connect. They grow from `initial` to `max`, with jitter.
         #[key(Nested)]
         pub backoff: Backoff,
-        /// When the relay uses another one of `servers`. Has no effect with one server.
+        /// When the relay switches to another one of `servers`. Has no effect with one server.
         #[key(Nested)]
         pub failover: Failover,
-        /// How the relay detects a dead control plane. TCP finds a dead connection within 30s. A control plane that
-        /// owes an answer and sends nothing for 30s must answer a gRPC health check, in any way, within `timeout`. A
-        /// state-of-the-world client that may hold what it requests also waits for unanswered names. It waits 30s plus
-        /// `timeout`, at least 40s, plus `downstream.cold_deadline`. The sum is at least three times
-        /// `downstream.cold_deadline`.
+        /// How the relay detects a dead control plane. TCP finds a dead connection within 30s. If a control plane owes
+        /// an answer and sends nothing for 30s, the relay makes a gRPC health check. Without any answer to it within
+        /// `timeout` the control plane counts as dead. Only after that does a name without an answer count as absent
+        /// for state-of-the-world clients that may hold it: after 50s by default. That is 30s plus `timeout` (at least
+        /// 40s) plus `downstream.cold_deadline`, and at least three times the latter.
         #[key(Nested)]
         pub keepalive: UpstreamKeepalive,
     }
@@ -93,23 +93,23 @@ section! {
     /// When another control plane is used.
     #[derive(Copy, Eq)]
     pub struct Failover {
-        /// If the control plane has not answered for this long, the relay uses the next one in the list; after the
-        /// last, the first. This covers a control plane that is unreachable, ends the stream, or does not answer a
-        /// request. No wait between two attempts to connect is longer.
+        /// If the control plane has not answered for this long, the relay uses the next one in the list, and after the
+        /// last the first. It may be unreachable, end the stream, or leave a request unanswered. The relay never waits
+        /// longer than this between two attempts to connect.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
         pub after: Duration,
-        /// The relay returns to an earlier one in the list that has answered for this long.
+        /// The relay returns to an earlier server in the list once that has answered its probes for this long.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(30))]
         pub return_after: Duration,
-        /// Whether equal contents have equal versions at all servers, and the reverse. If so, the relay sends the
-        /// versions of one to the next, which then sends only what differs.
+        /// Set true if all servers give equal contents equal versions, and different contents different ones. After a
+        /// switch the relay then offers the versions that it holds, and the new server sends only what differs.
         #[key(Flag, default = false)]
         pub same_versions: bool,
     }
 }
 
 section! {
-    /// Signs of life that are asked of a control plane.
+    /// Checks that a control plane is alive.
     #[derive(Copy, Eq)]
     pub struct UpstreamKeepalive {
         /// A connection that is silent this long gets an HTTP/2 ping. By default gRPC servers close connections that
@@ -141,14 +141,14 @@ section! {
     #[derive(Eq)]
     #[check(check_server)]
     pub struct Server {
-        /// `http://HOST:PORT`, cleartext HTTP/2, or `https://HOST:PORT`, HTTP/2 over TLS 1.2 or 1.3.
+        /// `http://HOST:PORT` for cleartext HTTP/2, or `https://HOST:PORT` for HTTP/2 over TLS 1.2 or 1.3.
         #[key(Text, required = "http://HOST:PORT or https://HOST:PORT")]
         pub uri: ServerUri,
-        /// Protocol: `delta` (incremental xDS), `sotw` (state of the world) or `auto`. `auto` is delta, but state of
-        /// the world on connections where delta is UNIMPLEMENTED or each delta stream is reset.
+        /// `delta` (incremental xDS), `sotw` (state of the world) or `auto`. `auto` uses delta, and state of the world
+        /// on connections where delta is UNIMPLEMENTED or each delta stream is reset.
         #[key(OneOf, default = None)]
         pub protocol: Option<Protocol>,
-        /// Only with `https://`. All files are PEM. Changed files are read again, and used by the next connection.
+        /// Only with `https://`. All files are PEM. Changed files are used from the next connection on.
         #[key(Optional<Nested>)]
         pub tls: Option<ServerTls>,
     }
