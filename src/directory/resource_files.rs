@@ -35,7 +35,6 @@ pub(super) struct Files {
     /// By name, which is also the precedence.
     files: BTreeMap<OsString, FileState>,
     directory_failure: Option<FileFailure>,
-    /// Whether the directory was ever listed.
     is_listed: bool,
 }
 

@@ -87,7 +87,6 @@ pub struct OverloadManager {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Actions {
     refuse: bool,
-    /// Number of connections to close.
     close: usize,
     /// Whether closing freed nothing, and pauses.
     ineffective: bool,

@@ -91,7 +91,6 @@ impl Connection {
         }
     }
 
-    /// Whether it must close for its age.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         now >= self.due && !self.is_closing()
     }
@@ -149,7 +148,6 @@ impl Connection {
         }
     }
 
-    /// Whether its streams must end.
     pub(super) fn is_closing(&self) -> bool {
         self.state() != ConnectionState::Open
     }

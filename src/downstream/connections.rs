@@ -27,7 +27,6 @@ pub struct Connections {
 struct OpenConnections {
     /// By number.
     connections: HashMap<u64, Arc<Connection>>,
-    /// Number of connections ever opened.
     opened: u64,
 }
 

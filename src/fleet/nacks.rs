@@ -127,7 +127,6 @@ pub(super) struct Rejected {
     pub(super) clients: u64,
     /// More than clients if some asked again.
     pub(super) nacks: u64,
-    /// Whether any came since the last line.
     has_news: bool,
     newest: Instant,
     due: Instant,

@@ -94,7 +94,6 @@ impl Origin {
         }
     }
 
-    /// Whether nothing was requested on its connection.
     pub fn is_idle(&self) -> bool {
         match self {
             Self::Server { state, .. } => {

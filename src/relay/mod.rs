@@ -154,7 +154,6 @@ impl Relay {
         })
     }
 
-    /// Returns the longest time of a drain.
     pub fn drain_window(&self) -> Duration {
         self.status.drain.window()
     }
@@ -198,7 +197,6 @@ impl Relay {
         *self.status.loaded.lock() = Some(loaded);
     }
 
-    /// Notes that the file has new content that cannot be used.
     pub fn note_refused_config(&self) {
         if let Some(loaded) = &mut *self.status.loaded.lock() {
             loaded.is_refused = true;

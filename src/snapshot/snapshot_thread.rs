@@ -130,7 +130,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns whether there was anything to write.
     fn copy(&self, store: &mut Store, is_last: bool) -> Result<bool, FileError> {
         if !self.disk.is_in_place() {
             return Err(FileError::Replaced);

@@ -15,7 +15,6 @@ use crate::directory::{Directory, FileFailure, Scan};
 /// State of the directory.
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryState {
-    /// Whether each file has been read at least once.
     pub read: bool,
     pub resources: usize,
     /// Errors, file by file.

@@ -91,7 +91,6 @@ struct State {
     /// Number of failed attempts, and the last error.
     failures: u64,
     error: String,
-    /// Whether the server has answered any client since the start.
     has_answered: bool,
     answered_in: Option<Protocol>,
     lines: LogThrottle<Line>,
@@ -104,7 +103,6 @@ struct Connection {
     facts: Arc<Facts>,
     /// Failed streams since the last answer.
     failures: AtomicU32,
-    /// Whether the server has other addresses.
     has_others: bool,
 }
 
@@ -114,7 +112,6 @@ impl Connection {
         !self.facts.is_closed() && self.failures.load(Ordering::Relaxed) < FAILURES
     }
 
-    /// Number of clients that it can carry.
     fn capacity(&self) -> usize {
         self.facts.max_streams().map_or(usize::MAX, |streams| (streams / STREAMS).max(1) as usize)
     }
@@ -150,7 +147,6 @@ impl Server {
     }
 }
 
-/// Whether a connection is in use and not lost.
 fn is_open(connection: &Weak<Connection>) -> bool {
     connection.upgrade().is_some_and(|connection| !connection.facts.is_closed())
 }
@@ -251,7 +247,6 @@ pub(super) enum Line {
 }
 
 impl Link {
-    /// Creates a link that connects on demand.
     pub fn new(options: Options) -> Self {
         let state = State {
             open: Vec::new(),
@@ -284,7 +279,6 @@ impl Link {
         self.options.endpoint.uri()
     }
 
-    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.state.lock().open.iter().filter(|connection| connection.strong_count() > 0).count()
     }

@@ -82,7 +82,6 @@ impl RelayWatch {
         std::mem::take(&mut self.has_word)
     }
 
-    /// Whether it takes a stream of the connection.
     pub(super) const fn is_open(&self) -> bool {
         self.words.is_some()
     }

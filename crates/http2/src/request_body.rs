@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 struct Shared {
     unread: Mutex<Unread>,
-    /// Whether there are unread bytes.
     has_data: AtomicBool,
     has_ended: AtomicBool,
     /// Bytes read since [`RequestBuffer::take_read`]: the window grows by as many.

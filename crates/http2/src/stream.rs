@@ -88,7 +88,6 @@ pub(super) struct Stream<X> {
     pub(super) window_wait: MinRate,
     /// Bytes of its request's header block, until the response starts.
     pub(super) head_bytes: usize,
-    /// Whether the request is whole.
     pub(super) ended: bool,
     /// Bytes of the body still to come, if `content-length` said.
     pub(super) body_left: Option<u64>,

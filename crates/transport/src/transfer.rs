@@ -59,7 +59,6 @@ impl Transfers {
         Transfer { of: self.clone(), is_under_way: false }
     }
 
-    /// Whether a message is incomplete.
     pub fn is_under_way(&self) -> bool {
         self.0.lock().under_way > 0
     }

@@ -24,7 +24,7 @@ pub struct Limits {
     pub response_bytes: usize,
     /// Types outside the protocol of which the origin has sent no resource.
     pub types: usize,
-    /// Sets of dynamic parameters that clients choose, per type.
+    /// Views by dynamic parameters that clients choose, over all types and node groups.
     pub parameter_sets: usize,
 }
 

@@ -26,7 +26,7 @@ pub struct SessionConfig {
     /// A stream without a response closes after this while the origin is away or silent
     /// (R-Relay-07).
     pub cold_deadline: Duration,
-    /// Time to detect a dead connection to the origin: keepalive's interval plus timeout.
+    /// Time to detect a dead origin: silence, plus the timeout of a health check.
     pub detection_time: Duration,
     /// Wait of a full state for unknown names, if the client holds nothing (R-Relay-05).
     pub settle: Duration,
@@ -82,8 +82,8 @@ impl Default for SessionConfig {
 }
 
 impl SessionConfig {
-    /// Silence of the origin after which a name counts as absent. Some origins never say so (O2),
-    /// but a dead connection is silent too: this is longer than keepalive needs to detect one.
+    /// Silence of the origin after which a name counts as absent, as some origins never say so (O2).
+    /// Longer than it takes to detect a dead one, which is silent too.
     pub fn longest_silence(&self) -> Duration {
         (3 * self.cold_deadline).max(self.detection_time + self.cold_deadline)
     }

@@ -43,7 +43,6 @@ impl Backoff {
         self.next_within(Duration::MAX, rng)
     }
 
-    /// Returns the wait after a refused connection.
     pub fn next_refused(&mut self, rng: &mut impl Rng) -> Duration {
         self.next_within(REFUSED_MAX, rng)
     }

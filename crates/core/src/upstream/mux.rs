@@ -67,7 +67,6 @@ pub struct Mux {
     restored_plain: Option<ServerId>,
     /// Mark on versions of the connected server.
     mark: String,
-    /// Whether a response was ever accepted.
     has_answered: bool,
     /// Whether it ignores locators, on the present connection.
     asks_plainly: bool,
@@ -86,7 +85,6 @@ impl Mux {
         self.set_traits(OriginTraits { speaks_sotw, ..self.traits });
     }
 
-    /// Creates a relay that is not connected and has no subscriptions.
     pub fn new(mut writer: Writer, settings: Settings) -> Self {
         writer.set_identity(&settings.identity);
         writer.set_eds_repush(settings.tuning.eds_repush);
@@ -121,7 +119,6 @@ impl Mux {
         self.writer.set_eds_repush(tuning.eds_repush);
     }
 
-    /// The cache that it fills.
     pub const fn cache(&self) -> &Arc<Cache> {
         self.writer.cache()
     }
@@ -131,12 +128,10 @@ impl Mux {
         &self.settings.node.id
     }
 
-    /// Time between subscription changes.
     pub const fn request_interval(&self) -> Duration {
         self.settings.request_interval
     }
 
-    /// Counts of upstream events.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }

@@ -56,7 +56,6 @@ impl Refused {
         }
     }
 
-    /// Whether an accepted response ends it.
     pub(super) fn ends_with(&mut self, reading: &DecodedResponse<'_>) -> bool {
         if reading.is_whole || self.names.is_empty() {
             return true;

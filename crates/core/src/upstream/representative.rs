@@ -62,7 +62,6 @@ impl NodeBudget {
     /// Least bytes, so that the share of one connection has room for a node.
     const LEAST: usize = 4 << 20;
 
-    /// Creates the budget for this many groups.
     pub fn new(groups: usize) -> Self {
         Self { pool: Arc::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
     }
@@ -128,7 +127,6 @@ impl Representative {
     /// Longest node that is accepted, in bytes.
     pub const MAX_BYTES: usize = 256 << 10;
 
-    /// Creates it without clients.
     pub fn new(budget: Arc<NodeBudget>) -> Self {
         Self { state: Mutex::default(), budget }
     }

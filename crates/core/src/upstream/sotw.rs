@@ -38,7 +38,6 @@ pub(super) struct SotwStream {
 #[derive(Debug, Default)]
 struct TypeState {
     full_state: bool,
-    /// Whether a request of the type was sent.
     asked: bool,
     wildcard: bool,
     names: NameMap<Listed>,

@@ -97,7 +97,6 @@ impl Topic {
         self.wants_nothing() && self.names.is_idle() && self.members.is_idle()
     }
 
-    /// Whether nothing is subscribed to.
     pub(super) fn wants_nothing(&self) -> bool {
         View::ALL.iter().all(|view| !self.wants(*view))
     }
@@ -140,7 +139,6 @@ impl Topic {
         self.names.is_wanted(name.as_str()) && !self.uncacheable.has(View::Named, name)
     }
 
-    /// Notes a resource restored from an earlier process.
     pub(super) fn note_restored(&mut self, op: &Op) {
         if let Op::Set { view, resource, lease: Some(lease), .. } = op {
             self.expiry.set(*view, resource.name(), Some(lease.until()));
@@ -176,7 +174,6 @@ impl Topic {
         }
     }
 
-    /// Whether the subscription differs from the requests sent.
     pub(super) fn is_dirty(&self, view: View) -> bool {
         match view {
             View::Wildcard => self.members.is_dirty(),
@@ -191,7 +188,6 @@ impl Topic {
         }
     }
 
-    /// Whether the live stream has requested the wildcard.
     pub(super) fn covers_wildcard(&self) -> bool {
         self.members.covers()
     }

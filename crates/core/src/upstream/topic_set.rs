@@ -155,7 +155,6 @@ impl TopicSet {
         before != self.topics.len()
     }
 
-    /// Whether a request for the type was sent on a stream.
     pub(super) fn is_started(&self, stream: StreamId) -> bool {
         self.placed(stream).is_some_and(|view| self.started[view as usize])
     }

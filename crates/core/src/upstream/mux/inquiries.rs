@@ -73,7 +73,6 @@ impl Mux {
         Some(self.inquiries.begin(type_url, names, (&self.settings.node, protocol), now))
     }
 
-    /// Notes that the stream of an inquiry ended before its answer.
     pub fn inquiry_lost(&mut self) {
         self.inquiries.abandon();
     }

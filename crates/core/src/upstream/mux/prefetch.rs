@@ -94,7 +94,6 @@ impl Mux {
     }
 }
 
-/// Whether the cluster of this name is known to have these endpoints.
 pub(super) fn has_endpoints(clusters: &Snapshot, service: &Name) -> bool {
     let cluster = clusters.get(service.as_str()).and_then(|entry| entry.as_member().present());
     cluster.and_then(|cluster| cluster.eds_service()) == Some(service)

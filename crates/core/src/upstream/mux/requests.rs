@@ -35,7 +35,6 @@ impl Mux {
         }
     }
 
-    /// Number of responses that are not acknowledged yet.
     pub fn acks_waiting(&self) -> usize {
         self.streams.iter().flatten().map(|open| open.acks.len()).sum()
     }

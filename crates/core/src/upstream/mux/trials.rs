@@ -9,7 +9,6 @@ use super::Mux;
 use crate::resource::TypeUrl;
 
 impl Mux {
-    /// Notes that the server ended the primary stream or its connection.
     pub fn ended_by_server(&mut self, now: Instant) {
         let (quiet, timeout) = (self.clock.at(now), self.settings.answer_timeout);
         let is_blamed = |topic_set: &TopicSet| {

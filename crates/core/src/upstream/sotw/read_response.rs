@@ -100,7 +100,6 @@ impl SotwStream {
 /// Progress through the elements of a response.
 struct Elements<'a> {
     state: &'a TypeState,
-    /// Whether its version is the accepted one.
     is_same_version: bool,
     resources: Vec<Bytes>,
     delivered: NameMap<Variants>,

@@ -111,7 +111,6 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
 pub(super) struct Copied {
     pub(super) resource: Arc<Resource>,
     pub(super) lease: Option<Lease>,
-    /// Whether another server sent it.
     pub(super) is_foreign: bool,
     /// Time of that topic's request, if it was answered.
     pub(super) answered: Option<QuietInstant>,
