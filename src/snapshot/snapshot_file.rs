@@ -10,10 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{
-    Builder, CommitError, CompactionError, Database, DatabaseError, ReadableDatabase as _, StorageBackend,
-    StorageError, TableError, TableHandle as _, TransactionError,
-};
+use redb::{Builder, Database, ReadableDatabase as _, StorageBackend, TableHandle as _};
 
 use super::snapshot_encoding::{GROUPS, META, RECORDS, STORES};
 
@@ -35,7 +32,7 @@ const FORMAT: u32 = 2;
 pub(super) enum FileError {
     /// The system refuses.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// Open in another process.
     #[error("another process has it open")]
     Locked,
@@ -78,46 +75,26 @@ impl FileError {
     }
 }
 
-impl From<StorageError> for FileError {
-    fn from(error: StorageError) -> Self {
-        match error {
-            StorageError::Io(error)
-                if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+impl<E: Into<redb::Error>> From<E> for FileError {
+    fn from(error: E) -> Self {
+        use redb::Error as Fault;
+        match error.into() {
+            Fault::DatabaseAlreadyOpen => Self::Locked,
+            Fault::UpgradeRequired(version) => Self::Newer(format!("file format {version}")),
+            Fault::Io(error)
+                if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
             {
-                Self::Corrupt(error.to_string())
+                Self::Io(error)
             }
-            StorageError::Io(error) => Self::Io(error),
-            StorageError::Corrupted(what) => Self::Corrupt(what),
-            other => Self::Io(io::Error::other(other.to_string())),
-        }
-    }
-}
-
-impl From<DatabaseError> for FileError {
-    fn from(error: DatabaseError) -> Self {
-        match error {
-            DatabaseError::DatabaseAlreadyOpen => Self::Locked,
-            DatabaseError::UpgradeRequired(version) => Self::Newer(format!("file format {version}")),
-            DatabaseError::Storage(error) => error.into(),
+            error @ (Fault::PreviousIo
+            | Fault::DatabaseClosed
+            | Fault::LockPoisoned(_)
+            | Fault::ValueTooLarge(_)) => Self::Io(io::Error::other(error.to_string())),
+            Fault::Corrupted(what) => Self::Corrupt(what),
             other => Self::Corrupt(other.to_string()),
         }
     }
 }
-
-macro_rules! from_library {
-    ($($error:ident),*) => {$(
-        impl From<$error> for FileError {
-            fn from(error: $error) -> Self {
-                match error {
-                    $error::Storage(error) => error.into(),
-                    other => Self::Corrupt(other.to_string()),
-                }
-            }
-        }
-    )*};
-}
-
-from_library!(TableError, TransactionError, CommitError);
 
 /// Runs library code. A panic there means a corrupt file, not the end of the relay.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
@@ -236,10 +213,9 @@ pub(super) fn look(path: &Path) -> Result<Database, FileError> {
 
 /// Frees the space at the file's end that a failed transaction took.
 pub(super) fn compacted(mut database: Database) -> Result<Database, FileError> {
-    guarded(move || match database.compact() {
-        Ok(_) => Ok(database),
-        Err(CompactionError::Storage(error)) => Err(error.into()),
-        Err(other) => Err(io::Error::other(other.to_string()).into()),
+    guarded(move || {
+        database.compact()?;
+        Ok(database)
     })
 }
 
