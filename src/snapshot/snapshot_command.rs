@@ -4,7 +4,6 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
@@ -12,7 +11,7 @@ use super::disk_state::clock;
 use super::snapshot_encoding::GroupId;
 use super::snapshot_file::{self, FileError};
 use super::snapshot_store::{Store, StoredGroup};
-use crate::cache::{Completeness, View};
+use crate::cache::View;
 use crate::snapshot_content::{Clock, Kept, Record};
 
 /// Error of a command, with the file and the remedy.
@@ -64,20 +63,6 @@ pub fn verify(path: &Path) -> anyhow::Result<String> {
     Ok(format!("intact: groups {}, types {}, records {records}\n", groups.len(), stores().count()))
 }
 
-const fn completeness(known: Completeness) -> &'static str {
-    match known {
-        Completeness::Unknown => "unknown",
-        Completeness::Settled => "settled",
-        Completeness::Presumed => "presumed",
-        Completeness::Complete => "complete",
-    }
-}
-
-/// Remaining TTL; zero if it has ended, `None` without one.
-fn left(record: &Record, clock: Clock) -> Option<Duration> {
-    record.lease.map(|(_, deadline)| clock.left_until(deadline).unwrap_or_default())
-}
-
 const fn view(record: &Record) -> &'static str {
     match (&record.kept, record.view) {
         (Kept::Collection, _) => "collection",
@@ -94,7 +79,8 @@ fn object(id: &GroupId, group: &StoredGroup, clock: Clock) -> Json {
                 row["version"] = resource.version().into();
                 row["bytes"] = resource.body().len().into();
             }
-            if let Some(left) = left(record, clock) {
+            if let Some((_, deadline)) = record.lease {
+                let left = clock.left_until(deadline).unwrap_or_default();
                 row["ttl_left_seconds"] = left.as_secs_f64().into();
             }
             row
@@ -104,11 +90,11 @@ fn object(id: &GroupId, group: &StoredGroup, clock: Clock) -> Json {
         json!({
             "type": store.id.type_url.as_str(),
             "parameters": parameters,
-            "wildcard": completeness(store.completeness),
+            "wildcard": store.completeness,
             "resources": records.collect::<Vec<_>>(),
         })
     });
-    let (rule, values) = id.rule_and_values().unzip();
+    let (rule, values) = id.parts().map(|(rule, _, values)| (rule, values)).unzip();
     json!({
         "group": id.to_string(),
         "rule": rule,

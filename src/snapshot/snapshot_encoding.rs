@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redb::TableDefinition;
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::GroupFacts;
-use crate::cache::{Completeness, Note, OrderKind, StandingOrder, View};
+use crate::cache::{Note, OrderKind, StandingOrder, View};
 use crate::node_group::GroupKey;
 use crate::proto::Node;
 use crate::resource::{Constraints, Name, Parameters, Resource, TypeUrl, VersionForm};
@@ -64,16 +63,10 @@ impl GroupId {
         &self.0
     }
 
-    /// Parts of the key; `None` for the own group.
-    fn parts(&self) -> Option<(String, String, Vec<String>)> {
+    /// Rule, text and values of the key; `None` for the own group.
+    pub(super) fn parts(&self) -> Option<(String, String, Vec<String>)> {
         let mut parts = serde_json::from_str::<Vec<String>>(&self.0).ok()?.into_iter();
         Some((parts.next()?, parts.next()?, parts.collect()))
-    }
-
-    /// Rule of the group, and the key's values, which distinguish groups of equal text; `None` for the own
-    /// group.
-    pub(super) fn rule_and_values(&self) -> Option<(String, Vec<String>)> {
-        self.parts().map(|(rule, _, values)| (rule, values))
     }
 }
 
@@ -121,12 +114,6 @@ impl GroupFacts {
     }
 }
 
-pub(super) fn parse_completeness(degree: u8) -> Option<Completeness> {
-    let degrees =
-        [Completeness::Unknown, Completeness::Settled, Completeness::Presumed, Completeness::Complete];
-    degrees.into_iter().find(|one| *one as u8 == degree)
-}
-
 pub(super) fn record_row(record: &Record) -> RecordRow<'_> {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let is_member = record.view == View::Wildcard;
@@ -156,48 +143,34 @@ pub(super) fn parse_record(type_url: &TypeUrl, row: RecordRow<'_>) -> Option<Rec
     Some(Record { view, kept, lease })
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct StoredOrder {
-    order: String,
-    type_url: String,
-    parameters: Vec<(String, String)>,
-    name: Option<String>,
-    /// Hexadecimal.
-    digest: Option<String>,
-    version: Option<String>,
-    at: u64,
-    by: String,
-}
+/// Kind, type URL, parameters, name, digest, version, time and author of an order.
+type StoredOrder =
+    (String, String, BTreeMap<String, String>, Option<String>, Option<u128>, Option<String>, u64, String);
 
 /// One line; empty without orders.
 pub(super) fn orders_text(orders: &[StandingOrder]) -> String {
     if orders.is_empty() {
         return String::new();
     }
-    let stored = orders.iter().map(|of| StoredOrder {
-        order: of.kind.label().to_owned(),
-        type_url: of.type_url.as_str().to_owned(),
-        parameters: of.parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        name: of.name.as_ref().map(Name::to_string),
-        digest: of.digest.map(|digest| format!("{digest:x}")),
-        version: of.version.as_deref().map(str::to_owned),
-        at: of.note.at,
-        by: of.note.by.to_string(),
+    let stored = orders.iter().map(|of| {
+        let parameters: BTreeMap<_, _> = of.parameters.iter().collect();
+        let StandingOrder { kind, type_url, name, digest, version, note, .. } = of;
+        (kind, type_url.as_str(), parameters, name, digest, version, note.at, &note.by)
     });
     serde_json::to_string(&stored.collect::<Vec<_>>()).unwrap_or_default()
 }
 
 pub(super) fn parse_orders(text: &str) -> Vec<StandingOrder> {
     let stored: Vec<StoredOrder> = serde_json::from_str(text).unwrap_or_default();
-    let order = |of: StoredOrder| {
+    let order = |(kind, type_url, parameters, name, digest, version, at, by): StoredOrder| {
         Some(StandingOrder {
-            kind: OrderKind::ALL.into_iter().find(|kind| kind.label() == of.order)?,
-            type_url: TypeUrl::from(&*of.type_url),
-            parameters: of.parameters.into_iter().collect(),
-            name: of.name.as_deref().map(Name::from),
-            digest: of.digest.map(|text| u128::from_str_radix(&text, 16)).transpose().ok()?,
-            version: of.version.map(Into::into),
-            note: Note { at: of.at, by: of.by.into() },
+            kind: OrderKind::ALL.into_iter().find(|known| known.label() == kind)?,
+            type_url: TypeUrl::from(&*type_url),
+            parameters: parameters.into_iter().collect(),
+            name: name.as_deref().map(Name::from),
+            digest,
+            version: version.map(Into::into),
+            note: Note { at, by: by.into() },
         })
     };
     stored.into_iter().filter_map(order).collect()
@@ -211,7 +184,7 @@ mod tests {
     #[test]
     fn identities_of_groups_and_stores_read_back() {
         let group = GroupId(r#"["a","b","b"]"#.to_owned());
-        assert_eq!(group.rule_and_values(), Some(("a".to_owned(), vec!["b".to_owned()])));
+        assert_eq!(group.parts(), Some(("a".to_owned(), "b".to_owned(), vec!["b".to_owned()])));
         assert_eq!((GroupId::own().to_string(), group.to_string()), ("own".to_owned(), "a:b".to_owned()));
         for pairs in [&[][..], &[("a", "b"), ("c", "\"")]] {
             let parameters = pairs.iter().copied().collect::<Parameters>();

@@ -12,8 +12,8 @@ use redb::{
 
 use super::GroupFacts;
 use super::snapshot_encoding::{
-    GROUPS, GroupId, RECORDS, RecordKey, RecordRow, STORES, StoreKey, parameters_text, parse_completeness,
-    parse_record, parse_store, record_row,
+    GROUPS, GroupId, RECORDS, RecordKey, RecordRow, STORES, StoreKey, parameters_text, parse_record,
+    parse_store, record_row,
 };
 use super::snapshot_file::{FileError, guarded};
 use crate::cache::{Completeness, Snapshot};
@@ -172,7 +172,7 @@ fn read_store(
     let (_, type_url, parameters) = key;
     let corrupt = || FileError::Corrupt(format!("a row of {type_url} cannot be read"));
     let id = parse_store(type_url, parameters).ok_or_else(corrupt)?;
-    let completeness = parse_completeness(degree).ok_or_else(corrupt)?;
+    let completeness = *Completeness::ALL.get(usize::from(degree)).ok_or_else(corrupt)?;
     let (end, mut found) = (after(parameters), Vec::new());
     for row in records.range(records_of(key, &end))? {
         let (key, row) = row?;

@@ -9,20 +9,22 @@ use super::view_leases::Lease;
 use super::view_leases::View;
 use crate::resource::{Name, Resource, Scope};
 
-/// How much of the origin's wildcard set has come (R-Relay-05).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Completeness {
-    /// It may lack anything.
-    #[default]
-    Unknown,
-    /// The origin paused after its first parts. Enough for an incremental client that holds nothing.
-    Settled,
-    /// No evidence, but long silence, or an origin that cannot be asked. Enough for a state-of-the-world client
-    /// that holds nothing: it cannot lose missing members.
-    Presumed,
-    /// There is evidence that nothing more comes. Only now are clients that may hold members sent full states
-    /// and removals.
-    Complete,
+crate::labelled! {
+    /// How much of the origin's wildcard set has come (R-Relay-05).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Completeness {
+        /// It may lack anything.
+        #[default]
+        Unknown = "unknown",
+        /// The origin paused after its first parts. Enough for an incremental client that holds nothing.
+        Settled = "settled",
+        /// No evidence, but long silence, or an origin that cannot be asked. Enough for a state-of-the-world client
+        /// that holds nothing: it cannot lose missing members.
+        Presumed = "presumed",
+        /// There is evidence that nothing more comes. Only now are clients that may hold members sent full states
+        /// and removals.
+        Complete = "complete",
+    }
 }
 
 /// Why the origin sent a resource.
