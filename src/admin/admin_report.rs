@@ -42,7 +42,7 @@ impl RelayStatus {
             "unsteady": state.as_ref().is_some_and(|state| state.is_unsteady(now)),
             "refused": state.as_ref().map(|state| fleet::refusals(state, now)),
             "groups": groups,
-            "snapshot": self.snapshot(now),
+            "snapshot": self.disk.as_ref().map(|disk| disk.status()),
         })
     }
 

@@ -93,33 +93,6 @@ impl RelayStatus {
         telemetry::set_total(telemetry::SNAPSHOT_WRITES, &[], status.writes);
         telemetry::set_total(telemetry::SNAPSHOT_FAILURES, &[], status.failures);
     }
-
-    pub(super) fn snapshot(&self, now: Instant) -> Json {
-        let Some(disk) = &self.disk else { return Json::Null };
-        let status = disk.status();
-        let ago = |at: Option<Instant>| at.map(|at| now.saturating_duration_since(at).as_secs_f64());
-        let loaded = status.loaded.map(|loaded| {
-            json!({
-                "resources": loaded.resources,
-                "bytes": loaded.bytes,
-                "from": Some(loaded.from).filter(|from| !from.is_empty()),
-                "seconds": loaded.took.as_secs_f64(),
-                "loaded_seconds_ago": ago(Some(loaded.at)),
-                "age_seconds": loaded.age.map(|age| age.as_secs_f64()),
-                "node_groups": loaded.others.map_or(0, |others| others.groups),
-            })
-        });
-        json!({
-            "path": disk.path().display().to_string(),
-            "loaded": loaded,
-            "bytes": status.bytes,
-            "writes": status.writes,
-            "failures": status.failures,
-            "last_write_seconds_ago": ago(status.last_write),
-            "complete_seconds_ago": ago(status.complete),
-            "error": status.error,
-        })
-    }
 }
 
 /// Answer to `/server_info`, with Envoy's names where it has them.

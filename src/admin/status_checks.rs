@@ -37,7 +37,7 @@ impl StatusReport {
         let (kinds, lost) = (view.figures().0, relay.type_figures(now));
         let lost = lost.into_iter().map(|(kind, figures)| (kind, figures.lost)).collect();
         let rollouts = rollouts_of(&relay.groups, None).map(|(key, rollout)| (key, rollout.status(now)));
-        let disk = relay.disk.as_ref().map(|disk| (disk.path().display().to_string(), disk.status()));
+        let disk = relay.disk.as_ref().map(|disk| disk.status());
         let always = [
             Check::of("ready", readiness(relay.ready()), "clients can be sent here"),
             match relay.groups.origin() {
@@ -210,14 +210,14 @@ fn removals(lost: &BTreeMap<Kind, usize>) -> Check {
     Check::of("removals", found, "no mass removal")
 }
 
-fn snapshot(disk: Option<(String, DiskStatus)>, now: Instant) -> Check {
-    let found = disk.map(|(path, disk)| match disk.error {
-        Some(error) => (State::Fault, format!("{path}: {error}")),
+fn snapshot(disk: Option<DiskStatus>, now: Instant) -> Check {
+    let found = disk.map(|disk| match disk.error {
+        Some(error) => (State::Fault, format!("{}: {error}", disk.path)),
         None => {
             let ago = disk.last_write.map(|at| age(now.saturating_duration_since(at)));
             let written =
                 ago.map_or_else(|| "nothing written yet".to_owned(), |ago| format!("written {ago} ago"));
-            (State::Ok, format!("{path}, {} bytes, {written}", disk.bytes))
+            (State::Ok, format!("{}, {} bytes, {written}", disk.path, disk.bytes))
         }
     });
     Check::of("snapshot", found.into_iter().collect(), "off")
@@ -335,8 +335,8 @@ mod tests {
         assert!(state == State::Fault && finding.contains("went within a minute: 12 cds; if"), "{finding}");
         assert_eq!(removals(&[(Kind::Cluster, 0)].into()).state, State::Ok);
         let now = Instant::now();
-        let disk = DiskStatus { error: Some("no space left".to_owned()), ..DiskStatus::default() };
-        let full = snapshot(Some(("/var/x".to_owned(), disk)), now);
+        let (path, error) = ("/var/x".to_owned(), Some("no space left".to_owned()));
+        let full = snapshot(Some(DiskStatus { path, error, ..DiskStatus::default() }), now);
         assert_eq!(told(full), is(State::Fault, "/var/x: no space left"));
         assert_eq!(told(snapshot(None, now)), is(State::Ok, "off"));
         assert_eq!(readiness(Err("draining".to_owned())), [is(State::Fault, "not ready: draining")]);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use redb::Database;
+use serde::{Serialize, Serializer};
 
 use super::snapshot_encoding::{self, GroupId};
 use super::snapshot_file::{self, FileError};
@@ -42,27 +43,27 @@ pub struct OtherGroups {
 }
 
 /// Figures of loaded content.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct LoadedFigures {
     /// Resources.
     pub resources: usize,
     /// Bytes of these.
-    pub bytes: usize,
-    /// URI of the source server; empty with several, or without own content.
-    pub from: String,
+    bytes: usize,
+    /// URI of the source server; `None` with several, or without own content.
+    from: Option<String>,
     /// Time from the start to the end of loading.
-    pub took: Duration,
-    /// Time of loading.
-    pub at: Instant,
+    seconds: f64,
     /// Age of the content then, if known.
-    pub age: Option<Duration>,
-    /// Other groups, not yet read; `None` without any.
-    pub others: Option<OtherGroups>,
+    age_seconds: Option<f64>,
+    /// Number of other groups, not yet read.
+    node_groups: usize,
 }
 
 /// Figures of the snapshot, for operators.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DiskStatus {
+    /// Path of the file.
+    pub path: String,
     /// Own group's content from the start.
     pub loaded: Option<LoadedFigures>,
     /// Written transactions.
@@ -70,13 +71,19 @@ pub struct DiskStatus {
     /// Failed attempts to open, read or write.
     pub failures: u64,
     /// Time of the last transaction.
+    #[serde(rename = "last_write_seconds_ago", serialize_with = "seconds_ago")]
     pub last_write: Option<Instant>,
     /// Moment up to which the file is complete.
+    #[serde(rename = "complete_seconds_ago", serialize_with = "seconds_ago")]
     pub complete: Option<Instant>,
     /// Bytes of the file when opened, or after the last transaction.
     pub bytes: u64,
     /// Error of the last attempt, if it failed.
     pub error: Option<String>,
+}
+
+fn seconds_ago<S: Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+    at.map(|at| at.elapsed().as_secs_f64()).serialize(serializer)
 }
 
 /// Snapshot on disk.
@@ -106,7 +113,9 @@ pub fn clock() -> Clock {
 impl Disk {
     /// Opens the file in its folder. Faults are logged, and the relay runs without it.
     pub fn open(settings: SnapshotSettings) -> Arc<Self> {
-        let (store, status, read, was_full, inode) = Default::default();
+        let path = settings.folder.join(snapshot_file::FILE).display().to_string();
+        let status = Mutex::new(DiskStatus { path, ..DiskStatus::default() });
+        let (store, read, was_full, inode) = Default::default();
         let disk = Self { settings, store, status, read, was_full, inode, started: Instant::now() };
         disk.writable().ok();
         Arc::new(disk)
@@ -216,18 +225,13 @@ impl Disk {
         others: Option<OtherGroups>,
     ) {
         let Restored { resources, bytes, ended } = own;
-        let (took, at) = (self.started.elapsed(), Instant::now());
+        let (took, from) = (self.started.elapsed(), Some(from).filter(|from| !from.is_empty()));
         let age = age.into_iter().chain(others.map(|others| others.age)).min();
-        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, from, took, at, age, others });
-        tracing::info!(
-            resources,
-            node_groups = others.map(|others| others.groups),
-            bytes,
-            ended,
-            ?took,
-            age_seconds = age.map(|age| age.as_secs()),
-            "loaded the snapshot"
-        );
+        let (seconds, age_seconds) = (took.as_secs_f64(), age.map(|age| age.as_secs_f64()));
+        let node_groups = others.map_or(0, |others| others.groups);
+        tracing::info!(resources, node_groups, bytes, ended, ?took, age_seconds, "loaded the snapshot");
+        let loaded = LoadedFigures { resources, bytes, from, seconds, age_seconds, node_groups };
+        self.status.lock().loaded = Some(loaded);
     }
 
     /// Notes a written transaction, with everything up to this moment.
