@@ -1,7 +1,7 @@
-//! Resources with bodies, in the shape of Envoy's `/config_dump`, and the client status discovery service (CSDS).
+//! Resources with bodies: `/config_dump`, and the client status discovery service (CSDS).
 //!
-//! Owns the mapping of types to Envoy's admin messages, and the states of resources at clients. Shows Secrets by name
-//! only, and hides values that the API marks as sensitive. Knows no transport.
+//! Owns the states of resources at clients. Shows Secrets by name only, and hides values that the API marks as
+//! sensitive. Knows no transport.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use super::registry::{PollRequest, Record, RecordState};
 use super::resources_report::stores;
 use super::view::{Document, LookError, Query, View};
-use crate::cache::{Cache, Entry, Snapshot, TypeCache, VisibleState, Withheld};
+use crate::cache::{Snapshot, VisibleState, Withheld};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::proto::status::string_matcher::MatchPattern;
@@ -23,10 +23,10 @@ use crate::proto::status::{
     UpdateFailureState,
 };
 use crate::proto::{ClientResourceStatus, ConfigStatus};
-use crate::resource::{Kind, Name, Parameters, Resource, whole_match};
+use crate::resource::{Name, Resource, TypeUrl, whole_match};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 use crate::terminal::printable_json;
-use crate::utc::{self, WallClock};
+use crate::utc::WallClock;
 
 /// Bytes of a dump, or of a response of CSDS.
 const LARGEST: usize = 64 << 20;
@@ -35,32 +35,8 @@ const TOO_LARGE: LookError = LookError::TooLarge(
     "the answer would be larger than 64 MiB; ask for less with `type` and `name`, as in /config_dump?type=cds&name=web-*",
 );
 
-/// Message of a type below `envoy`, its field with the resources, and the field of a body in these.
-type Shape = (&'static str, &'static str, &'static str);
-
-/// For types for which Envoy has no message.
-const GENERIC: Shape = ("service.status.v3.ClientConfig", "generic_xds_configs", "xds_config");
-
-const fn shape(kind: Kind) -> Shape {
-    match kind {
-        Kind::Cluster => ("admin.v3.ClustersConfigDump", "dynamic_active_clusters", "cluster"),
-        Kind::Endpoint => ("admin.v3.EndpointsConfigDump", "dynamic_endpoint_configs", "endpoint_config"),
-        Kind::Listener => ("admin.v3.ListenersConfigDump", "dynamic_listeners", "listener"),
-        Kind::ScopedRoute => {
-            ("admin.v3.ScopedRoutesConfigDump", "dynamic_scoped_route_configs", "scoped_route_configs")
-        }
-        Kind::Route => ("admin.v3.RoutesConfigDump", "dynamic_route_configs", "route_config"),
-        Kind::Secret => ("admin.v3.SecretsConfigDump", "dynamic_active_secrets", "secret"),
-        Kind::ExtensionConfig => ("admin.v3.EcdsConfigDump", "ecds_filters", "ecds_filter"),
-        _ => GENERIC,
-    }
-}
-
-struct Dump<'d> {
-    text: String,
-    descriptors: &'d Descriptors,
-    clock: WallClock,
-}
+/// A `ConfigDump` with a `ClientConfig`, up to its resources.
+const BEGINNING: &str = r#"{"configs":[{"@type":"type.googleapis.com/envoy.service.status.v3.ClientConfig","generic_xds_configs":["#;
 
 impl View<'_> {
     /// Matching resources of a node group, as a JSON `ConfigDump`. Lowers the priority of its thread.
@@ -75,94 +51,35 @@ impl View<'_> {
         let group = self.groups.chosen(Some(wanted)).into_iter().next();
         let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
         lower_thread_priority();
-        let (text, clock) = ("{\"configs\":[".to_owned(), WallClock::get());
-        let mut dump = Dump { text, descriptors: self.descriptors, clock };
-        for of in stores(&group, only.as_ref()) {
-            // Only what the control plane sent.
-            if of.parameter_view().as_whole().is_some() {
-                dump.put(group.cache(), &of, &name)?;
+        let mut text = BEGINNING.to_owned();
+        let stores = stores(&group, only.as_ref());
+        // Only what the control plane sent.
+        for of in stores.iter().filter(|of| of.parameter_view().as_whole().is_some()) {
+            let snapshot = of.snapshot();
+            let found = snapshot.entries().filter(|entry| name.is_match(entry.name().as_str()));
+            for resource in found.filter_map(|entry| entry.by_name().present()) {
+                text += if text.ends_with('[') { "" } else { "," };
+                text += &dumped(self.descriptors, of.type_url(), resource).to_string();
+                if text.len() > LARGEST {
+                    return Err(TOO_LARGE);
+                }
             }
         }
-        Ok(printable_json(dump.text + "]}\n"))
+        Ok(printable_json(text + "]}]}\n"))
     }
 }
 
-impl Dump<'_> {
-    /// Writes the message of one store, if there is anything to write: of what is not known there is none.
-    fn put(&mut self, cache: &Cache, of: &TypeCache, name: &Regex) -> Result<(), LookError> {
-        let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
-        let is_one = |entry: &&Entry| name.is_match(entry.name().as_str());
-        let held = |entry: &Entry| entry.by_name().present().cloned();
-        let (message, list, field) = shape(kind);
-        let parameters = of.parameter_view().wildcard();
-        let mut is_first = true;
-        for resource in snapshot.entries().filter(is_one).filter_map(held) {
-            if std::mem::take(&mut is_first) {
-                let comma = if self.text.ends_with('[') { "" } else { "," };
-                self.text += &format!("{comma}{{\"@type\":\"type.googleapis.com/envoy.{message}\"");
-                // These have one version for all resources.
-                if matches!(kind, Kind::Cluster | Kind::Listener) {
-                    self.text += &format!(",\"version_info\":{}", json!(&**snapshot.system_version()));
-                }
-                self.text += &format!(",\"{list}\":[");
-            } else {
-                self.text.push(',');
-            }
-            let updated = self.last_updated(cache, of, parameters, &resource);
-            self.text += &self.element(of, field, &resource, updated).to_string();
-            if self.text.len() > LARGEST {
-                return Err(TOO_LARGE);
-            }
+/// A `GenericXdsConfig`. A Secret has no body in it.
+fn dumped(descriptors: &Descriptors, of: &TypeUrl, resource: &Resource) -> Json {
+    let (name, version) = (resource.name().as_str(), resource.version());
+    let mut config = json!({ "type_url": of.as_str(), "name": name, "version_info": version });
+    if !of.is_secret() {
+        match shown_body(resource, |body| descriptors.redacted_dump(body)) {
+            Ok(body) => config["xds_config"] = body,
+            Err(details) => config["error_state"] = json!({ "details": details }),
         }
-        self.text += if is_first { "" } else { "]}" };
-        Ok(())
     }
-
-    /// Arrival of the current state, if the history still has it.
-    fn last_updated(
-        &self,
-        cache: &Cache,
-        of: &TypeCache,
-        parameters: &Parameters,
-        resource: &Resource,
-    ) -> Option<String> {
-        let track = of.parameter_view().track();
-        let lines = cache.history()?.of(cache.number(), of.type_url(), track, resource.name().as_str());
-        let (_, changes) = lines.into_iter().find(|(its, _)| its == parameters)?;
-        let newest = changes.last()?;
-        newest.after.as_ref().filter(|after| after.digest == resource.digest())?;
-        Some(utc::milliseconds(self.clock.at(newest.at?)))
-    }
-
-    /// With the body in this field.
-    fn element(&self, of: &TypeCache, field: &str, resource: &Resource, updated: Option<String>) -> Json {
-        let (kind, name) = (of.type_url().kind(), resource.name().as_str());
-        let mut state = json!({ "version_info": resource.version() });
-        if let Some(updated) = updated {
-            state["last_updated"] = json!(updated);
-        }
-        let body = if of.type_url().is_secret() {
-            Ok(json!({ "@type": of.type_url().as_str(), "name": name }))
-        } else {
-            shown_body(resource, |body| self.descriptors.redacted_dump(body))
-        };
-        match body {
-            Ok(body) if kind == Kind::ScopedRoute => state[field] = json!([body]),
-            Ok(body) => state[field] = body,
-            Err(details) => state["error_state"] = json!({ "details": details }),
-        }
-        if kind == Kind::Listener {
-            return json!({ "name": name, "active_state": state });
-        }
-        let is_generic = field == GENERIC.2;
-        if is_generic || matches!(kind, Kind::ScopedRoute | Kind::Secret) {
-            state["name"] = json!(name);
-        }
-        if is_generic {
-            state["type_url"] = json!(of.type_url().as_str());
-        }
-        state
-    }
+    config
 }
 
 /// Larger bodies are not shown: for a moment, JSON takes hundreds of times their memory.
