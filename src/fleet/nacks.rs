@@ -1,8 +1,9 @@
 //! Newest rejections, by client and type, and log lines about them.
 //!
-//! Owns which are remembered: a pool bounds them, and a peer at its share evicts its own. Owns also which log line
-//! is due: one for all clients that reject a version. Time is an argument.
+//! Owns which are remembered: a pool bounds them, and a peer at its share evicts its own. Owns also which log lines
+//! are due: one for all clients that reject a version. Time is an argument.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -45,10 +46,10 @@ impl Nack {
         OWN_BYTES + names + texts.iter().sum::<usize>() + own + self.peer.certificate_bytes()
     }
 
-    /// Whether both are of one version, or have one text if the control plane gives no versions.
-    fn is_of_version_of(&self, other: &Self) -> bool {
-        let (mine, its) = (&self.delivery.version, &other.delivery.version);
-        self.type_url == other.type_url && mine == its && (!its.is_empty() || self.text == other.text)
+    /// Version that is rejected; its text, if the control plane gives no versions.
+    fn version(&self) -> (&TypeUrl, &str, &str) {
+        let version = &*self.delivery.version;
+        (&self.type_url, version, if version.is_empty() { &self.text } else { "" })
     }
 }
 
@@ -62,6 +63,21 @@ pub(super) struct NackEntry {
     _share: Share,
 }
 
+/// Time in which the rejections of a version come together for its line.
+const GATHER: Duration = Duration::from_secs(1);
+/// Versions that are logged at once.
+const LOGGED: usize = 50;
+
+/// Remembered rejections of one version, or of one text if the control plane gives no versions.
+#[derive(Debug)]
+pub(super) struct Rejected {
+    pub(super) first: Arc<Nack>,
+    pub(super) clients: u64,
+    /// More than clients if some asked again.
+    pub(super) nacks: u64,
+    is_news: bool,
+}
+
 /// Newest rejection of each client and type, up to [`BYTES`].
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
@@ -71,16 +87,20 @@ pub(super) struct Nacks {
     numbers: HashMap<u64, u64>,
     newest: u64,
     pool: Arc<Pool>,
+    /// Number of the last entry that the log knows.
+    logged: u64,
+    /// Time of the first rejection since.
+    unlogged_since: Option<Instant>,
+    throttle: LogThrottle,
 }
 
 impl Nacks {
-    /// Adds a rejection. Returns whether its client, on any stream, had not rejected this version last.
-    pub(super) fn insert(&mut self, nack: Arc<Nack>) -> bool {
+    pub(super) fn insert(&mut self, nack: Arc<Nack>) {
+        self.unlogged_since.get_or_insert(nack.delivery.at);
         // A fleet may share a node ID or an address, but seldom both.
         let client = (&nack.client.node_id, nack.peer.source, nack.type_url.as_str());
         let key = self.numbers.hasher().hash_one(client);
         let before = self.numbers.get(&key).copied().and_then(|number| self.remove(number));
-        let is_new = before.as_ref().is_none_or(|before| !before.newest.is_of_version_of(&nack));
         let count = before.map_or(0, |before| before.count) + 1;
         let (tenant, bytes) = (Tenant::new(&nack.peer, nack.id), nack.bytes());
         let share = loop {
@@ -89,13 +109,12 @@ impl Nacks {
             }
             let is_own = |(_, entry): &(&u64, &NackEntry)| entry.tenant.account() == tenant.account();
             let oldest = self.entries.iter().find(is_own).or_else(|| self.entries.first_key_value());
-            let Some(oldest) = oldest.map(|(number, _)| *number) else { return is_new };
+            let Some(oldest) = oldest.map(|(number, _)| *number) else { return };
             self.remove(oldest);
         };
         self.newest += 1;
         self.numbers.insert(key, self.newest);
         self.entries.insert(self.newest, NackEntry { newest: nack, count, key, tenant, _share: share });
-        is_new
     }
 
     fn remove(&mut self, number: u64) -> Option<NackEntry> {
@@ -112,68 +131,27 @@ impl Nacks {
     pub(super) fn before(&self, before: u64) -> impl Iterator<Item = (u64, &NackEntry)> {
         self.entries.range(..before).rev().map(|(number, entry)| (*number, entry))
     }
-}
 
-const VERSIONS: usize = 64;
-/// Time without rejections after which a version is dropped.
-const FORGOTTEN: Duration = Duration::from_secs(600);
-/// From the first rejection of a version to its first line.
-const FIRST_LINE: Duration = Duration::from_secs(1);
-
-/// Rejections of one version, or of one text if the control plane gives no versions.
-#[derive(Clone, Debug)]
-pub(super) struct Rejected {
-    pub(super) first: Arc<Nack>,
-    pub(super) clients: u64,
-    /// More than clients if some asked again.
-    pub(super) nacks: u64,
-    has_news: bool,
-    newest: Instant,
-    due: Instant,
-}
-
-#[derive(Debug)]
-pub(super) struct RejectionLog {
-    /// Few at any time: a scan costs less than a table.
-    rejected: Vec<Rejected>,
-    throttle: LogThrottle,
-}
-
-impl Default for RejectionLog {
-    fn default() -> Self {
-        Self { rejected: Vec::new(), throttle: LogThrottle::burst() }
-    }
-}
-
-impl RejectionLog {
-    /// Notes a rejection. `is_new`: its client had not rejected this version.
-    pub(super) fn note(&mut self, nack: &Arc<Nack>, is_new: bool, now: Instant) {
-        if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.first.is_of_version_of(nack)) {
-            known.clients += u64::from(is_new);
-            known.nacks += 1;
-            known.has_news = true;
-            known.newest = now;
-            return;
-        }
-        if self.rejected.len() == VERSIONS {
-            let oldest = (0..VERSIONS).min_by_key(|at| self.rejected[*at].newest);
-            oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
-        }
-        let (first, due) = (Arc::clone(nack), now + FIRST_LINE);
-        self.rejected.push(Rejected { first, clients: 1, nacks: 1, has_news: true, newest: now, due });
-    }
-
+    /// Versions that were rejected since the last lines, at most every 30 s. Those of many clients come first.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Rejected> {
-        self.rejected.retain(|rejected| rejected.has_news || now < rejected.newest + FORGOTTEN);
-        let is_due = |rejected: &&mut Rejected| rejected.has_news && now >= rejected.due;
-        let due =
-            self.rejected.iter_mut().filter(is_due).take_while(|_| self.throttle.say((), now).is_some());
-        due.map(|rejected| {
-            rejected.has_news = false;
-            rejected.due = now + LogThrottle::INTERVAL;
-            rejected.clone()
-        })
-        .collect()
+        let is_due = self.unlogged_since.is_some_and(|since| now >= since + GATHER);
+        if !is_due || self.throttle.say((), now).is_none() {
+            return Vec::new();
+        }
+        self.unlogged_since = None;
+        let logged = std::mem::replace(&mut self.logged, self.newest);
+        let mut versions = BTreeMap::new();
+        for (number, NackEntry { newest, count, .. }) in &self.entries {
+            let first = || Rejected { first: Arc::clone(newest), clients: 0, nacks: 0, is_news: false };
+            let of = versions.entry(newest.version()).or_insert_with(first);
+            of.clients += 1;
+            of.nacks += count;
+            of.is_news |= *number > logged;
+        }
+        let mut due: Vec<_> = versions.into_values().filter(|of| of.is_news).collect();
+        due.sort_by_key(|of| Reverse(of.clients));
+        due.truncate(LOGGED);
+        due
     }
 }
 
@@ -239,20 +217,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_version_is_new_to_a_client_once() {
-        let mut nacks = Nacks::default();
-        let of = |version: &str, text: &str| {
-            let mut one = Arc::into_inner(nack("a", text)).unwrap();
-            one.delivery.version = version.into();
-            Arc::new(one)
-        };
-        let added =
-            [("7", "no"), ("7", "never"), ("8", "no"), ("7", "no"), ("", "no"), ("", "no"), ("", "x")];
-        let new = added.map(|(version, text)| nacks.insert(of(version, text)));
-        assert_eq!(new, [true, false, true, true, true, false, true]);
-    }
-
     fn address(last: u8) -> Source {
         Source::Ip([192, 0, 2, last].into())
     }
@@ -283,69 +247,51 @@ mod tests {
         let honest = nacks.before(u64::MAX).filter(|(_, entry)| entry.newest.client.node_id == "honest");
         assert_eq!(honest.count(), 98);
     }
-}
 
-#[cfg(test)]
-mod rejection_log_tests {
-    use super::*;
-    use crate::cache::Generation;
-    use crate::identity::{Peer, Source};
-    use crate::resource::{Kind, TypeUrl};
-    use crate::subscription::{Client, Delivery};
-
-    fn nack(version: &str, text: &str) -> Arc<Nack> {
-        let delivery =
-            Delivery { version: version.into(), generation: Generation::from(7), at: Instant::now() };
-        Arc::new(Nack {
-            id: 1,
-            client: Arc::new(Client::default()),
-            peer: Arc::new(Peer::unproven(Source::Unix)),
-            type_url: TypeUrl::from(Kind::Cluster),
-            delivery,
-            code: 13,
-            text: text.into(),
-            changed: None,
-        })
+    /// A rejection by this client, `seconds` after the start.
+    fn rejection(client: usize, version: &str, text: &str, at: Instant) -> Arc<Nack> {
+        let mut nack = Arc::into_inner(nack(&client.to_string(), text)).unwrap();
+        nack.delivery = Delivery { version: version.into(), at, ..nack.delivery };
+        Arc::new(nack)
     }
 
     #[test]
     fn a_fleet_that_rejects_a_version_has_one_line() {
-        let (mut log, start) = (RejectionLog::default(), Instant::now());
-        (0..2_000).for_each(|at| log.note(&nack("17", "no"), (1..1_988).contains(&at), start));
-        assert_eq!(log.due(start).len(), 0, "it is given a moment to come together");
-        let lines = log.due(start + FIRST_LINE);
-        assert_eq!(lines.len(), 1);
-        assert_eq!((lines[0].clients, lines[0].nacks), (1_988, 2_000));
+        let (mut nacks, start) = (Nacks::default(), Instant::now());
+        (0..2_000).for_each(|at| nacks.insert(rejection(at % 1_988, "17", "no", start)));
+        assert_eq!(nacks.due(start).len(), 0, "it is given a moment to come together");
+        let lines = nacks.due(start + GATHER);
+        assert_eq!(lines.iter().map(|line| (line.clients, line.nacks)).collect::<Vec<_>>(), [(1_988, 2_000)]);
         // Stragglers are counted in the next line, which is not due at once.
         let late = start + Duration::from_secs(5);
-        log.note(&nack("17", "no"), true, late);
-        assert!(log.due(late).is_empty());
-        let lines = log.due(late + LogThrottle::INTERVAL);
+        nacks.insert(rejection(1_988, "17", "no", late));
+        assert!(nacks.due(late + GATHER).is_empty());
+        let lines = nacks.due(late + LogThrottle::INTERVAL);
         assert_eq!(lines.iter().map(|line| line.clients).collect::<Vec<_>>(), [1_989]);
-        assert!(log.due(late + 10 * LogThrottle::INTERVAL).is_empty(), "nothing new");
+        assert!(nacks.due(late + 10 * LogThrottle::INTERVAL).is_empty(), "nothing new");
+        nacks.insert(rejection(0, "18", "no", late));
+        let lines = nacks.due(late + 10 * LogThrottle::INTERVAL);
+        assert_eq!(lines.iter().map(|line| line.clients).collect::<Vec<_>>(), [1], "of the new version only");
     }
 
     #[test]
     fn versions_and_texts_are_told_apart() {
-        let (mut log, start) = (RejectionLog::default(), Instant::now());
+        let (mut nacks, start) = (Nacks::default(), Instant::now());
         // With a version, that says what was rejected.
-        for (version, text) in
-            [("17", "no"), ("17", "neither"), ("18", "no"), ("", "no"), ("", "neither"), ("", "no")]
-        {
-            log.note(&nack(version, text), true, start);
+        let rejected =
+            [("17", "no"), ("17", "neither"), ("18", "no"), ("", "no"), ("", "neither"), ("", "no")];
+        for (client, (version, text)) in rejected.into_iter().enumerate() {
+            nacks.insert(rejection(client, version, text, start));
         }
-        let nacks: Vec<u64> = log.due(start + FIRST_LINE).iter().map(|line| line.nacks).collect();
-        assert_eq!(nacks, [2, 1, 2, 1]);
+        let clients: Vec<u64> = nacks.due(start + GATHER).iter().map(|line| line.clients).collect();
+        assert_eq!(clients, [2, 2, 1, 1]);
     }
 
     #[test]
-    fn a_client_that_makes_up_texts_spends_a_budget_and_little_memory() {
-        let (mut log, start) = (RejectionLog::default(), Instant::now());
-        let at = |number| start + Duration::from_micros(number);
-        (0..10_000).for_each(|n| log.note(&nack("", &n.to_string()), true, at(n)));
-        assert_eq!(log.rejected.len(), VERSIONS);
-        let due = |log: &mut RejectionLog, seconds| log.due(start + Duration::from_secs(seconds)).len();
-        assert_eq!([2, 3, 40, 41].map(|seconds| due(&mut log, seconds)), [50, 0, 14, 0]);
-        assert!(log.due(at(9_999) + FORGOTTEN).is_empty() && log.rejected.is_empty(), "they are forgotten");
+    fn clients_that_make_up_texts_spend_a_budget() {
+        let (mut nacks, start) = (Nacks::default(), Instant::now());
+        (0..10_000).for_each(|client| nacks.insert(rejection(client, "", &client.to_string(), start)));
+        let due = |nacks: &mut Nacks, seconds| nacks.due(start + Duration::from_secs(seconds)).len();
+        assert_eq!([1, 2, 40].map(|seconds| due(&mut nacks, seconds)), [LOGGED, 0, 0]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::nacks::{Nack, Nacks, RejectionLog};
+use super::nacks::{Nack, Nacks};
 use crate::cache::Withheld;
 use crate::identity::Peer;
 use crate::node_group::GroupKey;
@@ -120,7 +120,6 @@ pub struct Fleet {
     open: Mutex<BTreeMap<u64, Arc<Record>>>,
     newest: AtomicU64,
     pub(super) nacks: Mutex<Nacks>,
-    log: Mutex<RejectionLog>,
 }
 
 impl Fleet {
@@ -141,7 +140,7 @@ impl Fleet {
 
     /// Logs due rejections. Call it every few seconds.
     pub fn log_rejections(&self, now: Instant) {
-        let due = self.log.lock().due(now);
+        let due = self.nacks.lock().due(now);
         for summary in due {
             let first = &*summary.first;
             // Fields, not the message: tracing escapes them.
@@ -194,11 +193,6 @@ impl Fleet {
             (!chunk.is_empty()).then_some(chunk)
         });
         chunks.flatten()
-    }
-
-    fn reject(&self, nack: Arc<Nack>, now: Instant) {
-        let is_new = self.nacks.lock().insert(Arc::clone(&nack));
-        self.log.lock().note(&nack, is_new, now);
     }
 }
 
@@ -303,7 +297,7 @@ impl Registration {
             text,
             changed,
         };
-        self.fleet.reject(Arc::new(nack), now);
+        self.fleet.nacks.lock().insert(Arc::new(nack));
     }
 
     pub fn polled(&self, client: Arc<Client>, group: Option<&GroupKey>, request: PollRequest) {
