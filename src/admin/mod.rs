@@ -16,7 +16,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -42,7 +42,6 @@ use crate::fleet::LookError;
 use crate::grpc::NOT_XDS;
 use crate::http2::{Limits, Serve};
 use crate::routes::POLLED;
-use crate::telemetry::LogThrottle;
 
 /// Open connections. A browser opens six, probes and Prometheus one each; each costs xDS clients a
 /// descriptor.
@@ -66,8 +65,6 @@ struct Shared {
     lanes: Arc<Lanes>,
     /// Besides those that no site can have.
     hosts: Box<[String]>,
-    /// For complaints about clients that take this for an xDS listener.
-    misdirected: LogThrottle,
 }
 
 #[derive(Debug)]
@@ -86,8 +83,7 @@ impl Admin {
     /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        let shared =
-            Shared { lanes: Arc::default(), hosts: hosts.into(), misdirected: LogThrottle::default() };
+        let shared = Shared { lanes: Arc::default(), hosts: hosts.into() };
         Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
     }
 
@@ -170,12 +166,15 @@ where
     } else if csds_service::is_call(&request) {
         csds_service::answer(request, report, Arc::clone(&shared.lanes)).await
     } else if is_grpc(&request) {
-        shared.refuse_call(request.uri().path(), peer)
+        // Before its requests end: mostly an xDS client has the wrong port.
+        Status::unimplemented(format!("{NOT_XDS}; CSDS is the only gRPC service here")).into_http()
     } else {
         let (head, body) = request.into_parts();
         plain(match pass_over(body).await {
             Err(refusal) => refusal,
-            Ok(()) if head.uri.path().starts_with(POLLED) => shared.refuse_poll(head.uri.path(), peer),
+            Ok(()) if head.uri.path().starts_with(POLLED) => {
+                text(StatusCode::NOT_FOUND, format!("{NOT_XDS}\n"))
+            }
             Ok(()) if head.method == Method::POST => {
                 order(&head, &report, peer).unwrap_or_else(|| not_allowed("GET, HEAD"))
             }
@@ -183,27 +182,6 @@ where
         })
     };
     if is_head { without_body(response) } else { response }
-}
-
-impl Shared {
-    /// Answers a gRPC call of another service, before its requests end. Mostly an xDS client has the wrong
-    /// port.
-    fn refuse_call(&self, path: &str, peer: SocketAddr) -> Response<Body> {
-        self.complain(path, peer);
-        Status::unimplemented(format!("{NOT_XDS}; CSDS is the only gRPC service here")).into_http()
-    }
-
-    fn refuse_poll(&self, path: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
-        self.complain(path, peer);
-        text(StatusCode::NOT_FOUND, format!("{NOT_XDS}\n"))
-    }
-
-    fn complain(&self, path: &str, peer: SocketAddr) {
-        if let Some(suppressed) = self.misdirected.say((), Instant::now()) {
-            let call: String = path.chars().take(100).collect();
-            tracing::warn!(%peer, call, suppressed, "an xDS client calls the admin address; xDS is served at `downstream.listeners`");
-        }
-    }
 }
 
 fn is_grpc<B>(request: &Request<B>) -> bool {

@@ -141,7 +141,6 @@ fn an_xds_client_at_the_admin_address_is_told_so_at_once() {
         assert!(!said.contains("--transport") && !said.contains("--server"), "one remedy: {said}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "no wait for the end of the requests");
-    relay.wait_for_message("an xDS client calls the admin address; xDS is served at `downstream.listeners`");
 }
 
 /// Clusters whose dump takes more than half of the room for answers that nobody has read.
