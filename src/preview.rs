@@ -2,12 +2,10 @@
 //!
 //! Owns the words. The code that serves clients works out groups and parameters.
 
-use std::net::SocketAddr;
-
 use anyhow::Context as _;
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Rollout};
+use crate::config::{Config, DynamicParameter, GroupRule, Listener, Rollout};
 use crate::descriptors::text_formats::{NODE, message_json};
 use crate::directory;
 use crate::node_field::Missing;
@@ -39,24 +37,7 @@ pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
             rule.name()
         )
     });
-    claimed.chain(own_servers(config)).chain(rollout_warnings(&config.rollout))
-}
-
-/// Control planes that are listeners of this relay, as far as their URIs show it.
-fn own_servers(config: &Config) -> impl Iterator<Item = String> {
-    let is_own = |address: SocketAddr| {
-        config.downstream.listeners.iter().any(|listener| match listener.address {
-            ListenAddress::Tcp(own) => {
-                own.port() == address.port() && (own.ip() == address.ip() || own.ip().is_unspecified())
-            }
-            ListenAddress::Unix(_) => false,
-        })
-    };
-    let servers = config.upstream.servers.iter();
-    let own = servers.filter(move |server| server.uri.local_address().is_some_and(is_own));
-    own.map(|server| {
-        format!("upstream.servers: {} is a listener of this relay, which would ask itself", server.uri)
-    })
+    claimed.chain(rollout_warnings(&config.rollout))
 }
 
 fn rollout_warnings(rollout: &Rollout) -> impl Iterator<Item = String> + use<> {

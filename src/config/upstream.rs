@@ -1,7 +1,6 @@
 //! `upstream`: the source of the resources, and how the relay uses it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -174,16 +173,6 @@ pub struct ServerUri(http::Uri);
 impl ServerUri {
     pub fn as_uri(&self) -> &http::Uri {
         &self.0
-    }
-
-    /// Address of a server on this machine, if the host shows that it is one: loopback.
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        let host = self.0.host()?.trim_start_matches('[').trim_end_matches(']');
-        let address = match host {
-            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            address => address.parse().ok()?,
-        };
-        address.is_loopback().then_some((address, self.0.port_u16()?).into())
     }
 
     pub fn is_tls(&self) -> bool {

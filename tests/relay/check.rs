@@ -390,14 +390,6 @@ fn likely_mistakes_are_told_and_the_files_of_a_directory_are_read() {
         assert!(code == Some(0) && told.starts_with(&format!("deltafan: warning: {warned}")), "{told}");
     }
     assert_eq!(rollout("share: 0%, window: 0s"), (Some(0), String::new()), "there are no trials");
-    let own = |uri: &str| check(&format!("upstream: {{servers: [{{uri: \"{uri}\"}}]}}\n"));
-    for uri in ["http://127.0.0.1:15010", "http://localhost:15010"] {
-        let (code, told) = own(uri);
-        let warned = format!("deltafan: warning: upstream.servers: {uri} is a listener of this relay");
-        assert!(code == Some(0) && told.starts_with(&warned), "{told}");
-    }
-    assert_eq!(own("http://10.0.0.1:15010").1, "");
-
     let directory = "upstream: {directory: resources}\n";
     let (code, told) = check(directory);
     assert!(
