@@ -58,11 +58,11 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
 
 fn describe() {
     for metric in all() {
-        let (name, meaning) = (metric.name, metric.meaning);
+        let (name, help) = (metric.name, metric.help());
         match metric.kind {
-            MetricKind::Counter => describe_counter!(name, meaning),
-            MetricKind::Gauge => describe_gauge!(name, meaning),
-            MetricKind::Histogram => describe_histogram!(name, meaning),
+            MetricKind::Counter => describe_counter!(name, help),
+            MetricKind::Gauge => describe_gauge!(name, help),
+            MetricKind::Histogram => describe_histogram!(name, help),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Page {
             let metric = all_metrics().find(|metric| metric.name == name);
             let metric = metric.unwrap_or_else(|| panic!("{name} is served and not described"));
             assert_eq!(self.kinds[name], metric.kind.label(), "{name}");
-            assert_eq!(self.helps[name], metric.meaning, "{name}");
+            assert_eq!(self.helps[name], metric.help(), "{name}");
             for (labels, _) in samples {
                 let is_bucket = metric.kind == MetricKind::Histogram;
                 let known: BTreeSet<&str> = metric.labels.iter().map(|label| label.name).collect();
