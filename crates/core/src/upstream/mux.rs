@@ -242,7 +242,6 @@ impl Mux {
                 self.asks_plainly || self.traits.speaks_sotw || self.settings.locators == Locators::Plain;
             self.set_traits(OriginTraits { is_plain, knows_locators: false, ..self.traits });
             self.drop_kept(|_| true, now);
-            self.withhold_suspects(now);
         }
         self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream));
         let has_names = |topic_set: &TopicSet| topic_set.placed(stream) == Some(View::Named);

@@ -5,10 +5,10 @@
 //! again.
 //!
 //! A type is suspect if two streams in a row ended soon after it was requested, and it was never
-//! answered. For a type that no client wants any more, one stream is enough. Suspects are tried one
-//! at a time, while clients want them, once the stream has answered another type. An answer, or a
-//! long wait on a live stream, clears a suspect. If the stream ends, it waits: a minute, then two,
-//! up to an hour. A stream without any answer proves nothing, as the control plane may be down.
+//! answered. Suspects are tried one at a time, while clients want them, once the stream has answered
+//! another type. An answer, or a long wait on a live stream, clears a suspect. If the stream ends, it
+//! waits: a minute, then two, up to an hour. A stream without any answer proves nothing, as the
+//! control plane may be down.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -34,18 +34,6 @@ impl Mux {
         self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now)
     }
 
-    /// On a new stream, withholds types that may have ended the last one, and that no client wants
-    /// any more.
-    pub(super) fn withhold_suspects(&mut self, now: Instant) {
-        let mut suspects = std::mem::take(&mut self.suspects.0);
-        for (type_url, suspect) in &mut suspects {
-            if matches!(suspect, Suspect::Blamed) && !self.is_wanted_now(type_url) {
-                *suspect = Suspect::Waits(now, 0);
-            }
-        }
-        self.suspects.0 = suspects;
-    }
-
     /// Suspect that is on trial or next, and when its trial ends or begins. A trial waits until the
     /// stream has answered another type, or left it unanswered for long.
     fn next_suspect(&self) -> Option<(&TypeUrl, Instant)> {

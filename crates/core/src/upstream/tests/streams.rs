@@ -249,28 +249,6 @@ fn o8_where_any_of_several_types_may_end_the_stream_they_are_tried_one_by_one() 
     assert_eq!(fixture.members(CDS).len(), 1);
 }
 
-/// Whether its last client leaves before the stream ends or after.
-#[test]
-fn o8_a_type_that_nobody_wants_any_more_is_not_asked_for_after_a_stream_that_ended() {
-    for leaves_before in [true, false] {
-        let mut fixture = Fixture::asking("a", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("c1", "v1"));
-        fixture.client("b", Kind::Listener, &["*"]);
-        fixture.pass(10);
-        if leaves_before {
-            fixture.leave("b");
-        }
-        let bad = TypeUrl::from(Kind::Listener);
-        assert_eq!(fixture.request(Primary).type_url, bad.as_str());
-        fixture.mux.ended_by_server(fixture.now);
-        fixture.close();
-        if !leaves_before {
-            fixture.leave("b");
-        }
-        fixture.open(Primary);
-        assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
-    }
-}
-
 #[test]
 fn o8_a_type_that_was_answered_since_is_blamed_no_more() {
     let mut fixture = Fixture::connected();
