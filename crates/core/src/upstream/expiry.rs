@@ -57,12 +57,6 @@ impl Expiry {
         }
     }
 
-    /// Drops all deadlines of the wildcard.
-    pub(super) fn drop_wildcard(&mut self) {
-        self.deadlines.retain(|(view, _), _| *view != View::Wildcard);
-        self.order.retain(|(_, view, _)| *view != View::Wildcard);
-    }
-
     /// Takes the names whose TTL ended by now; each is returned once.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(View, Name)> {
         let mut due = Vec::new();

@@ -254,19 +254,12 @@ impl Topic {
         ops
     }
 
-    fn remove_wildcard(&mut self, by_locator: bool) {
-        self.wildcard = Want::No;
-        self.expiry.drop_wildcard();
-        self.rivals.retain(|(view, _), _| *view != View::Wildcard);
-        self.unconfirmed = HashSet::default();
-        self.members.let_go(by_locator);
-    }
-
     /// Forgets the wildcard set, with an unsubscribe for locators. A member that clients also ask
     /// for by name stays until its name is answered, as its end is not proven. A name with an older
     /// answer than the member is requested again.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot) -> Change {
-        self.remove_wildcard(by_locator);
+        self.wildcard = Want::No;
+        self.members.let_go(by_locator);
         for member in
             snapshot.members().map(|member| member.name()).filter(|name| is_outdated(snapshot, name))
         {
@@ -286,9 +279,10 @@ impl Topic {
                 self.names.set_unconfirmed(name.as_str(), true);
             }
         }
-        self.outdated.retain(|(view, _), _| *view != View::Wildcard);
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
-        ops.extend(snapshot.members().map(|member| forget(member.name())));
+        let mut forgotten: Vec<Op> = snapshot.members().map(|member| forget(member.name())).collect();
+        self.note(&forgotten);
+        ops.append(&mut forgotten);
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
