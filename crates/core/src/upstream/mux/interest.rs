@@ -105,8 +105,6 @@ impl Mux {
         let later = now + self.settings.linger.max(KEPT);
         let cache = Arc::clone(self.writer.cache());
         let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
-        // Names of one type and time are neighbours.
-        let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
         let mut count = 0;
         while count < NAMES_PER_SLICE
             && let Some(((type_url, parameters, name), is_early)) = self.lingering.next(now)
@@ -117,11 +115,7 @@ impl Mux {
             let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
             let is_last = topic_set.is_last_of_wildcard(&parameters);
             let Some(topic) = topic_set.topics.get_mut(&parameters) else { continue };
-            if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
-                let snapshot = snapshot(&cache, &type_url, &parameters);
-                seen = Some((type_url.clone(), parameters.clone(), snapshot));
-            }
-            let Some((.., snapshot)) = &seen else { continue };
+            let snapshot = &snapshot(&cache, &type_url, &parameters);
             let mut change = Change::default();
             let is_wanted = match &name {
                 Some(name) => cache.wants(&type_url, &parameters, name.as_str()),
