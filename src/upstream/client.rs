@@ -23,7 +23,6 @@ use super::{
     StreamId, Tuned, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
-use crate::proto::Node;
 use crate::snapshot_content::{Clock, Content};
 
 use conversation::{Conversation, Delta, Ended, Event};
@@ -37,7 +36,6 @@ pub struct Client {
     probes: Probes,
     /// Time of the next update of the probes' questions.
     asks_again: Option<Instant>,
-    node: Arc<Node>,
     /// Link of the server in use.
     link: Arc<Link>,
     /// Node of one of the group's clients, shown in place of the relay's.
@@ -92,7 +90,6 @@ impl Client {
             probes: Probes::new(Arc::clone(&servers), Arc::clone(mux.counters())),
             servers,
             asks_again: None,
-            node: Arc::new(mux.node().clone()),
             mux,
             representative: None,
             state,

@@ -27,15 +27,6 @@ const STANDS: Duration = Duration::from_secs(1);
 /// Reports of all probes that may wait.
 const REPORTS: usize = 16;
 
-/// Questions, the best first, and the shown node.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Questions {
-    pub(super) asked: Vec<Question>,
-    pub(super) node: Arc<Node>,
-    /// Node of a client, in place of that.
-    pub(super) representative: Option<Arc<Representative>>,
-}
-
 /// Report of a probe: the number of the server, and whether it answers.
 pub(super) type ProbeReport = (usize, bool);
 
@@ -43,19 +34,26 @@ pub(super) type ProbeReport = (usize, bool);
 pub(super) struct Probes {
     servers: Arc<Servers>,
     counters: Arc<Counters>,
-    questions: watch::Sender<Questions>,
+    /// The best first.
+    questions: watch::Sender<Vec<Question>>,
     reports: (mpsc::Sender<ProbeReport>, mpsc::Receiver<ProbeReport>),
     tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Probes {
     pub(super) fn new(servers: Arc<Servers>, counters: Arc<Counters>) -> Self {
-        let questions = watch::Sender::new(Questions::default());
+        let questions = watch::Sender::default();
         Self { servers, counters, questions, reports: mpsc::channel(REPORTS), tasks: Vec::new() }
     }
 
-    /// Probes the servers before this one, and no others.
-    pub(super) fn before(&mut self, active: usize) {
+    /// Probes the servers before this one, and no others. They are shown the node of the representative, if
+    /// there is one.
+    pub(super) fn before(
+        &mut self,
+        active: usize,
+        node: &Node,
+        representative: Option<&Arc<Representative>>,
+    ) {
         self.tasks.truncate(active);
         for server in self.tasks.len()..active {
             let probe = Probe {
@@ -63,6 +61,8 @@ impl Probes {
                 link: Arc::clone(self.servers.link(server)),
                 after: self.servers.times().after,
                 counters: Arc::clone(&self.counters),
+                node: node.clone(),
+                representative: representative.cloned(),
                 questions: self.questions.subscribe(),
                 reports: self.reports.0.clone(),
                 turn: 0,
@@ -72,9 +72,9 @@ impl Probes {
     }
 
     /// Sets the questions of new streams, and of those without a question.
-    pub(super) fn set_questions(&self, questions: Questions) {
+    pub(super) fn set_questions(&self, questions: Vec<Question>) {
         self.questions.send_if_modified(|before| {
-            let is_news = before.asked != questions.asked;
+            let is_news = *before != questions;
             *before = questions;
             is_news
         });
@@ -96,7 +96,9 @@ struct Probe {
     /// Time without an answer until the next question.
     after: Duration,
     counters: Arc<Counters>,
-    questions: watch::Receiver<Questions>,
+    node: Node,
+    representative: Option<Arc<Representative>>,
+    questions: watch::Receiver<Vec<Question>>,
     reports: mpsc::Sender<ProbeReport>,
     /// Number of unanswered questions.
     turn: usize,
@@ -173,8 +175,9 @@ impl Probe {
         let mut open = server.open(protocol);
         let mut watch = RelayWatch::new(server.channel.clone());
         let (mut answered, mut is_cut_off) = (false, false);
-        let mut question = self.ask(&open, protocol);
-        let mut wait = Box::pin(tokio::time::sleep(if question.is_some() { self.after } else { STANDS }));
+        let question = self.ask(&open, protocol);
+        let wait = tokio::time::sleep(if question.is_some() { self.after } else { STANDS });
+        tokio::pin!(wait);
         let (mut waits, mut rests) = (true, false);
         loop {
             tokio::select! {
@@ -206,16 +209,10 @@ impl Probe {
                     is_cut_off = !is_answered;
                     self.report(answered && !is_cut_off).await;
                 }
-                changed = self.questions.changed(), if question.is_none() => {
-                    if changed.is_err() {
-                        std::future::pending::<()>().await;
-                    }
-                    question = self.ask(&open, protocol);
-                    if question.is_some() {
-                        self.report(false).await;
-                        wait = Box::pin(tokio::time::sleep(self.after));
-                        waits = true;
-                    }
+                Ok(()) = self.questions.changed(), if question.is_none() => {
+                    // The next stream asks. Until its answer this server counts as silent.
+                    self.report(false).await;
+                    return End::Lost { answered: true };
                 }
                 () = &mut wait, if waits => {
                     if question.is_some() {
@@ -240,9 +237,9 @@ impl Probe {
     /// Sends one question on a new stream, and returns it, if any.
     fn ask(&mut self, open: &OpenStream, protocol: Protocol) -> Option<Question> {
         let questions = self.questions.borrow_and_update();
-        let question = questions.asked.get(self.turn.checked_rem(questions.asked.len())?)?.clone();
-        let message = question.ask(protocol, &questions.node);
-        let message = lend(questions.representative.as_deref(), message, protocol);
+        let question = questions.get(self.turn.checked_rem(questions.len())?)?.clone();
+        let message = question.ask(protocol, &self.node);
+        let message = lend(self.representative.as_deref(), message, protocol);
         // The stream is new: it has room.
         open.outgoing.try_send(message).ok()?;
         Some(question)

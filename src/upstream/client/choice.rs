@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::super::link::{Lease, Line};
 use super::super::liveness::{Sign, Streams};
-use super::super::probe::Questions;
 use super::super::wait::now;
 use super::super::{ServerChange, ServerCondition, StreamId};
 use super::Client;
@@ -115,9 +114,6 @@ impl Client {
 
     /// Updates the condition of the server in use. Returns the change, if any.
     pub(super) fn choose(&mut self, condition: ServerCondition) -> Option<ServerChange> {
-        if !self.failover.has_choice() {
-            return None;
-        }
         let now = now();
         let change = self.failover.look(condition, now);
         if let Some(change) = change {
@@ -125,13 +121,9 @@ impl Client {
         }
         if self.failover.active() > 0 && self.asks_again.is_none_or(|at| at <= now) {
             self.asks_again = Some(now + ASK_AGAIN);
-            self.probes.set_questions(Questions {
-                asked: self.mux.questions(),
-                node: Arc::clone(&self.node),
-                representative: self.representative.clone(),
-            });
+            self.probes.set_questions(self.mux.questions());
         }
-        self.probes.before(self.failover.active());
+        self.probes.before(self.failover.active(), self.mux.node(), self.representative.as_ref());
         change
     }
 
