@@ -91,7 +91,7 @@ struct State {
     /// Number of failed attempts, and the last error.
     failures: u64,
     error: String,
-    has_answered: bool,
+    /// Protocol in which it last answered a client.
     answered_in: Option<Protocol>,
     lines: LogThrottle<Line>,
     checks: Checks,
@@ -257,7 +257,6 @@ impl Link {
             failed: false,
             failures: 0,
             error: String::new(),
-            has_answered: false,
             answered_in: None,
             lines: LogThrottle::default(),
             checks: Checks::default(),
@@ -396,7 +395,6 @@ impl Link {
     /// Notes an answer, which alone restarts the back-off.
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
-        state.has_answered = true;
         state.next_address = state.address;
         state.backoff.reset();
         // An answer elsewhere does not retry a further connection that the server refused.
@@ -422,7 +420,7 @@ impl Link {
     }
 
     fn has_answered(&self) -> bool {
-        self.state.lock().has_answered
+        self.state.lock().answered_in.is_some()
     }
 
     /// Returns the number of suppressed lines if a line may be logged now.
