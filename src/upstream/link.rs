@@ -13,7 +13,7 @@
 //! Invariants:
 //! - There is one attempt to connect at a time, and one back-off, for all clients.
 //! - Each client has room for all of its streams, so that no group waits for another. Servers that allow too
-//!   few for one client are the exception, which is logged.
+//!   few for one client are the exception.
 //! - A waiting client takes room on an open connection as soon as there is any.
 //! - A connection whose streams fail in a row takes no further clients, and ends with its last one. The
 //!   server is dialled anew, because another replica may answer.
@@ -234,8 +234,6 @@ pub(super) enum Line {
     Silence,
     /// Answer after such a silence.
     Answer,
-    /// Connection with too few streams for a client.
-    Narrow,
     /// Report of a relay upstream on its own control plane.
     Watched,
     /// Relay upstream that is asked by state of the world.
@@ -345,9 +343,6 @@ impl Link {
                 state.open.retain(is_open);
                 state.open.push(Arc::downgrade(&connection));
                 drop(state);
-                if let Some(max_streams) = connection.facts.max_streams() {
-                    self.report_limit(max_streams);
-                }
                 Ok(Connected { lease: self.lease(connection), is_new: true })
             }
             Err(Unreached { why: reason, tried, is_refused }) => {
@@ -360,22 +355,6 @@ impl Link {
                 state.error.clone_from(&reason);
                 Err(UnreachableError { reason, retry_in: Some(wait) })
             }
-        }
-    }
-
-    /// Logs a server's stream limit where clients notice it.
-    fn report_limit(&self, max_streams: u32) {
-        let uri = self.uri();
-        if max_streams < STREAMS
-            && let Some(suppressed) = self.say(Line::Narrow)
-        {
-            tracing::warn!(
-                %uri,
-                max_streams,
-                expected = STREAMS,
-                suppressed,
-                "the control plane allows fewer streams on a connection than a node group may need: types that are wanted both as wildcard and by name may wait for ever; raise its limit of concurrent streams (SETTINGS_MAX_CONCURRENT_STREAMS)"
-            );
         }
     }
 

@@ -132,21 +132,6 @@ async fn a_server_that_allows_few_streams_is_given_more_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_allows_one_stream_is_reported() {
-    let (relay, _told) = behind(1, usize::MAX, "", "").await;
-    relay.wait_for("a line about the limit", || {
-        relay.events().into_iter().any(|event| {
-            let text = event["message"].as_str().unwrap_or_default();
-            text.starts_with(
-                "the control plane allows fewer streams on a connection than a node group may need",
-            ) && text.ends_with("(SETTINGS_MAX_CONCURRENT_STREAMS)")
-                && (&event["max_streams"], &event["expected"], &event["level"])
-                    == (&1.into(), &3.into(), &"WARN".into())
-        })
-    });
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_group_takes_room_that_comes_free_though_a_further_connection_fails() {
     // The own group and one more have room on the connection, and there is no other.
     let upstream = "unsubscribe_linger: 1s, backoff: {initial: 5m, max: 5m}";
