@@ -284,12 +284,12 @@ impl Link {
     /// client goes on.
     pub(super) async fn connect(&self) -> Result<Connected, UnreachableError> {
         let failures = self.state.lock().failures;
-        if let Some(lease) = self.share() {
-            return Ok(Connected { lease, is_new: false });
+        if let Some(shared) = self.share() {
+            return Ok(shared);
         }
         let _turn = self.dialing.lock().await;
-        if let Some(lease) = self.share() {
-            return Ok(Connected { lease, is_new: false });
+        if let Some(shared) = self.share() {
+            return Ok(shared);
         }
         loop {
             let retry_at = {
@@ -307,8 +307,8 @@ impl Link {
                 () = sleep_until(retry_at) => break,
                 () = self.changed.notified() => {}
             }
-            if let Some(lease) = self.share() {
-                return Ok(Connected { lease, is_new: false });
+            if let Some(shared) = self.share() {
+                return Ok(shared);
             }
         }
         self.dial().await
@@ -359,7 +359,7 @@ impl Link {
     }
 
     /// Takes a share in an open connection with room.
-    fn share(&self) -> Option<Lease> {
+    fn share(&self) -> Option<Connected> {
         let mut state = self.state.lock();
         state.open.retain(is_open);
         let open = state.open.iter().filter_map(Weak::upgrade);
@@ -368,7 +368,7 @@ impl Link {
             |connection: &Arc<Connection>| Arc::strong_count(connection) - 1 < connection.capacity();
         open.filter(|connection| connection.takes_clients())
             .find(has_room)
-            .map(|connection| self.lease(connection))
+            .map(|connection| Connected { lease: self.lease(connection), is_new: false })
     }
 
     /// Notes an answer, which alone restarts the back-off.
