@@ -73,17 +73,17 @@ impl Reloader {
         L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send + 'static,
     {
         let files = Files::read(&paths)?;
-        let Loaded { value, facts, warning } = load(&files)?;
+        let Loaded { value, facts } = load(&files)?;
         warn_of_exposed_keys(of, &files);
         telemetry::tls_read(of, 0, 0);
-        announce(of, &facts, warning.as_deref(), "certificates are in force");
+        announce(of, &facts, "certificates are in force");
         let (current, handle) = watch::channel(Arc::new(value));
         let current = Arc::new(current);
         let held = Arc::clone(&current);
         let put_in_force = move |files: &Files| {
-            let Loaded { value, facts, warning } = load(files)?;
+            let Loaded { value, facts } = load(files)?;
             held.send_replace(Arc::new(value));
-            Ok(Loaded { value: (), facts, warning })
+            Ok(Loaded { value: (), facts })
         };
         let set = FileSet {
             of: of.to_owned(),
@@ -153,12 +153,11 @@ impl FileSet {
             warn_of_exposed_keys(&self.of, files);
         }
         match read.and_then(|files| (self.put_in_force)(&files)) {
-            Ok(Loaded { facts, warning, .. }) => {
+            Ok(Loaded { facts, .. }) => {
                 telemetry::tls_read(&self.of, 1, 0);
                 announce(
                     &self.of,
                     &facts,
-                    warning.as_deref(),
                     "certificates were read again and are in force for new connections",
                 );
             }
@@ -178,10 +177,7 @@ fn warn_of_exposed_keys(of: &str, files: &Files) {
     }
 }
 
-fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
-    if let Some(warning) = warning {
-        tracing::warn!(of, "{warning}");
-    }
+fn announce(of: &str, facts: &[Fact], what: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     for Fact { which, expires, fingerprint } in facts {
         telemetry::report_tls_expiry(of, which, *expires);

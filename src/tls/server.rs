@@ -89,7 +89,7 @@ impl ListenerTls {
     /// [`LoadError`] if a file cannot be used, or the key is not that of the certificate.
     pub fn load(&self, files: &Files) -> Result<Loaded<ServerTls>, LoadError> {
         let provider = Arc::new(ring::default_provider());
-        let (mut facts, mut warning) = (Vec::new(), None);
+        let mut facts = Vec::new();
         let certified = self.certified_key(files, &provider, &mut facts)?;
         let versions = [&version::TLS13, &version::TLS12];
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -97,7 +97,7 @@ impl ListenerTls {
             .map_err(|error| LoadError::unusable(&self.cert_file, error))?;
         let (builder, clients) = match &self.client_ca_file {
             Some(path) => {
-                let verifier = self.verifier(path, files, provider, &mut facts, &mut warning)?;
+                let verifier = self.verifier(path, files, provider, &mut facts)?;
                 let digest = files.digest_of(&[Some(path), self.crl_file.as_ref()]);
                 let clients = Clients { verifier: Arc::clone(&verifier), digest };
                 (builder.with_client_cert_verifier(verifier), Some(clients))
@@ -109,7 +109,7 @@ impl ListenerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
-        Ok(Loaded { value: ServerTls { config: Arc::new(config), clients }, facts, warning })
+        Ok(Loaded { value: ServerTls { config: Arc::new(config), clients }, facts })
     }
 
     fn certified_key(
@@ -148,7 +148,6 @@ impl ListenerTls {
         files: &Files,
         provider: Arc<CryptoProvider>,
         facts: &mut Vec<Fact>,
-        warning: &mut Option<String>,
     ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
         let (roots, authorities) = authorities(files, path, "client_ca", facts)?;
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -157,9 +156,9 @@ impl ListenerTls {
             facts.extend(fact_of_lists(&lists, revoked)?);
             if !lists.iter().any(|list| is_by_one_of(list, &authorities)) {
                 let (lists, of) = (revoked.display(), path.display());
-                *warning = Some(format!(
+                tracing::warn!(
                     "no list in {lists} is by an authority in {of}: nothing that these revoked counts"
-                ));
+                );
             }
             builder = builder.with_crls(lists).allow_unknown_revocation_status();
         }

@@ -19,7 +19,7 @@ fn pair(reloader: &Reloader, folder: &Path) -> Result<Reloaded<String>, LoadErro
         if one != other {
             return Err(LoadError::unusable(&b, format!("{one} is not {other}")));
         }
-        Ok(Loaded { value: one, facts: Vec::new(), warning: None })
+        Ok(Loaded { value: one, facts: Vec::new() })
     })
 }
 
@@ -78,11 +78,7 @@ fn files_that_nobody_holds_are_forgotten_and_the_thread_ends() {
     let value = pair(&reloader, home.path()).unwrap();
     assert!(
         reloader
-            .add("none", vec![home.path().join("none")], |_| Ok(Loaded {
-                value: (),
-                facts: Vec::new(),
-                warning: None
-            }))
+            .add("none", vec![home.path().join("none")], |_| Ok(Loaded { value: (), facts: Vec::new() }))
             .is_err()
     );
     let shared = Arc::downgrade(&reloader.0);

@@ -147,7 +147,7 @@ impl ClientFiles {
         config.resumption = Resumption::disabled();
         let diagnosis = Diagnosis::new(&self.files, own, &self.expected, self.settings);
         let value = ClientTls { config: Arc::new(config), name: self.name.clone(), diagnosis };
-        Ok(Loaded { value, facts, warning: None })
+        Ok(Loaded { value, facts })
     }
 }
 

@@ -41,8 +41,6 @@ impl LoadError {
 pub struct Loaded<T> {
     pub value: T,
     pub facts: Vec<Fact>,
-    /// Problem of a usable set, for operators.
-    pub warning: Option<String>,
 }
 
 /// Data on a certificate or list in force, for operators; never secret.
