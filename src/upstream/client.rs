@@ -332,10 +332,10 @@ impl Client {
         self.mux.connected(self.link.server());
         self.mux.set_protocol(protocol);
         self.mux.opened(StreamId::Primary, now());
-        let mut again = false;
+        let again = self.counters().connects.get() > 0;
         let source = self.mux.source().cloned();
         self.state.send_modify(|state| {
-            again = state.connected(now());
+            state.connected(now());
             state.protocol = Some(protocol);
             state.source = source;
         });

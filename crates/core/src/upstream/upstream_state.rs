@@ -20,8 +20,6 @@ pub struct UpstreamState {
     pub connected: bool,
     /// Number of the server in use, in the order of preference.
     pub server: usize,
-    /// Whether it was ever connected.
-    pub ever_connected: bool,
     /// Protocol of the streams on this connection.
     pub protocol: Option<Protocol>,
     /// Whether anything was received on this connection.
@@ -62,7 +60,6 @@ impl UpstreamState {
         Self {
             connected: false,
             server: 0,
-            ever_connected: false,
             protocol: None,
             answered: false,
             origin_is_cut_off: false,
@@ -127,13 +124,12 @@ impl UpstreamState {
         if self.answered_ago(now).is_none() { self.stale_for(now) } else { Duration::ZERO }
     }
 
-    /// Notes a connection. Returns whether it is a reconnect.
-    pub const fn connected(&mut self, now: Instant) -> bool {
+    /// Notes a connection.
+    pub const fn connected(&mut self, now: Instant) {
         self.connected = true;
         self.answered = false;
         self.origin_is_cut_off = false;
         self.since = now;
-        std::mem::replace(&mut self.ever_connected, true)
     }
 
     /// Notes an accepted response. Returns whether more than the time changed.
@@ -278,7 +274,7 @@ mod tests {
         let stale = |state: &UpstreamState, at| state.stale_for(after(at)).as_secs();
         let mut state = UpstreamState::new(start);
         assert_eq!(stale(&state, 5), 5, "never reached");
-        assert!(!state.connected(after(5)));
+        state.connected(after(5));
         assert_eq!(stale(&state, 6), 6, "until it is known what is asked");
         state.look(unanswered(after(5)));
         assert_eq!(stale(&state, 7), 7);
@@ -291,7 +287,7 @@ mod tests {
 
         state.lost("gone".to_owned(), after(20));
         assert_eq!(stale(&state, 30), 10);
-        assert!(state.connected(after(30)));
+        state.connected(after(30));
         state.look(unanswered(after(30)));
         assert_eq!(stale(&state, 40), 20, "since the loss: nothing was received since");
         state.look(Unanswered::default());
