@@ -37,9 +37,7 @@ impl EndMark {
             return;
         }
         *self = Self::Asked;
-        if !target.is_marked {
-            response::ask_for_end(request, by_name);
-        }
+        response::ask_for_end(request, by_name);
     }
 }
 

@@ -29,8 +29,6 @@ pub(super) struct Target<'a> {
     pub(super) beside: bool,
     /// SotW: no versions are claimed, and each request repeats all names.
     pub(super) speaks_sotw: bool,
-    /// Whether the request has the end mark already, from another topic.
-    pub(super) is_marked: bool,
     /// Resources of the topic to fetch anew, whatever their version.
     pub(super) outdated: HashMap<(View, Name), bool>,
     pub(super) snapshot: &'a Snapshot,

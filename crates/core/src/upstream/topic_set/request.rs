@@ -43,10 +43,7 @@ impl TopicSet {
             }
             let nothing = Parameters::NONE;
             let wildcard_waits = self.traits.is_plain && !fresh && self.has_wildcard;
-            let is_marked =
-                |whole: &DeltaDiscoveryRequest| whole.initial_resource_versions.contains_key(Name::END_MARK);
             let target = Target {
-                is_marked: whole.as_ref().is_some_and(is_marked),
                 beside: !(self.traits.is_plain || is_only),
                 speaks_sotw,
                 is_wanted: topic.wants(view),
@@ -96,12 +93,13 @@ impl TopicSet {
 }
 
 fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
-    whole.resource_names_subscribe.extend(part.resource_names_subscribe);
-    // All topics of a first request leave its end mark.
-    let is_said = |name: &String| name == Name::END_MARK && whole.resource_names_unsubscribe.contains(name);
-    let unsubscribed: Vec<_> =
-        part.resource_names_unsubscribe.into_iter().filter(|name| !is_said(name)).collect();
-    whole.resource_names_unsubscribe.extend(unsubscribed);
+    // All topics of a first request ask for its end mark, and leave it.
+    let add = |all: &mut Vec<String>, mut names: Vec<String>| {
+        names.retain(|name| name != Name::END_MARK || !all.contains(name));
+        all.append(&mut names);
+    };
+    add(&mut whole.resource_names_subscribe, part.resource_names_subscribe);
+    add(&mut whole.resource_names_unsubscribe, part.resource_names_unsubscribe);
     whole.resource_locators_subscribe.extend(part.resource_locators_subscribe);
     whole.resource_locators_unsubscribe.extend(part.resource_locators_unsubscribe);
     whole.initial_resource_versions.extend(part.initial_resource_versions);
