@@ -94,7 +94,7 @@ pub struct Failover {
     silent_since: Option<QuietInstant>,
     /// Start of the present condition.
     steady_since: Option<QuietInstant>,
-    /// Start of the answers of each more preferred server to its probes.
+    /// Start of the answers of each server to its probes. Only more preferred ones are probed.
     answering: Vec<Option<QuietInstant>>,
     /// Changes to a next server since the last answer.
     vain: u32,
@@ -119,7 +119,7 @@ impl Failover {
             condition: ServerCondition::Away,
             silent_since: None,
             steady_since: None,
-            answering: Vec::new(),
+            answering: vec![None; servers],
             vain: 0,
             first_hand: false,
             looped_at: None,
@@ -210,9 +210,6 @@ impl Failover {
         if server >= self.active {
             return;
         }
-        if self.answering.len() <= server {
-            self.answering.resize(server + 1, None);
-        }
         match answers {
             true => _ = self.answering[server].get_or_insert_with(|| self.clock.at(now)),
             false => self.answering[server] = None,
@@ -268,8 +265,7 @@ impl Failover {
         self.condition = ServerCondition::Away;
         (self.silent_since, self.steady_since) = (None, None);
         self.looped_at = None;
-        // The server in use is not probed, nor are those behind it.
-        self.answering.truncate(self.active);
+        self.answering[self.active..].fill(None);
         if matches!(change, Change::Next { .. }) {
             self.vain = self.vain.saturating_add(1);
         }
