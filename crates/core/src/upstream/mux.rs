@@ -262,14 +262,7 @@ impl Mux {
         }
         self.renewals[stream as usize].is_renewal |= self.renewal_at(stream).is_some();
         self.streams[stream as usize] = None;
-        let mut has_dropped = false;
-        for topic_set in self.topic_sets.values_mut() {
-            topic_set.closed(stream);
-            has_dropped |= topic_set.drop_idle();
-        }
-        if has_dropped {
-            self.writer.cache().drop_unused();
-        }
+        self.topic_sets.values_mut().for_each(|topic_set| topic_set.closed(stream));
         if stream == StreamId::Secondary
             && self.streams[StreamId::Primary as usize].is_some()
             && let Some(now) = self.latest
@@ -277,7 +270,8 @@ impl Mux {
             // Resources on it are no longer kept up to date.
             self.drop_kept(TopicSet::has_stray, now);
         }
-        self.topic_sets.retain(|_, topic_set| !topic_set.is_idle());
+        let types: Vec<TypeUrl> = self.topic_sets.keys().cloned().collect();
+        types.iter().for_each(|type_url| self.tidy(type_url));
     }
 
     /// Whether anything has to be subscribed to on the secondary stream.
