@@ -100,7 +100,7 @@ impl Client {
                     "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                     now.saturating_duration_since(since).as_secs(),
                     // It may contain captures of a client's node.
-                    self.mux.node_id().escape_debug(),
+                    self.mux.node().id.escape_debug(),
                 );
             }
             self.silence.get_or_insert((since, now));
@@ -116,7 +116,7 @@ impl Client {
 
     /// Node that the relay makes for the group, unless it is the relay's own.
     pub(super) fn node_in_group(&self) -> Option<&str> {
-        self.group.as_ref().map(|_| self.mux.node_id())
+        self.group.as_ref().map(|_| &*self.mux.node().id)
     }
 
     /// Logs an end, limited over all groups. Returns its reason.
@@ -134,7 +134,7 @@ impl Client {
         // The end of a connection concerns all groups, that of a stream only one.
         let (node, group) = match line {
             Line::Complaint => (None, None),
-            _ => (Some(self.mux.node_id()), self.group.as_deref()),
+            _ => (Some(&*self.mux.node().id), self.group.as_deref()),
         };
         let is_unfit = matches!(ended, Ended::Unfit(_));
         let is_ordinary = matches!(ended, Ended::Closed(_));

@@ -123,11 +123,7 @@ impl Mux {
         self.writer.cache()
     }
 
-    /// `node.id` of the relay.
-    pub fn node_id(&self) -> &str {
-        &self.settings.node.id
-    }
-
+    /// Time between subscription changes.
     pub const fn request_interval(&self) -> Duration {
         self.settings.request_interval
     }
@@ -337,8 +333,8 @@ impl Mux {
                 Some(fault.text().to_owned())
             }
         };
-        self.note_response(stream, &type_url, &nonce, fault.is_none());
         let Some(open) = &mut self.streams[stream as usize] else { return Ok(()) };
+        open.reports.note(&type_url, Some(&*nonce).filter(|nonce| fault.is_none() && !nonce.is_empty()));
         open.is_answered |= fault.is_none();
         if let (Some(sotw), Ok(increments), None) = (&mut open.sotw, increments, &fault) {
             sotw.accept(&type_url, increments);

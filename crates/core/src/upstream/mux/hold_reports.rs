@@ -14,21 +14,8 @@ use super::super::StreamId;
 use super::stream::Stream;
 use super::{INVALID_ARGUMENT, Mux};
 use crate::proto::{DeltaDiscoveryRequest, Status};
-use crate::resource::TypeUrl;
 
 impl Mux {
-    pub(super) fn note_response(
-        &mut self,
-        stream: StreamId,
-        type_url: &TypeUrl,
-        nonce: &str,
-        is_accepted: bool,
-    ) {
-        if let Some(open) = &mut self.streams[stream as usize] {
-            open.reports.note(type_url, Some(nonce).filter(|nonce| is_accepted && !nonce.is_empty()));
-        }
-    }
-
     pub(super) fn look_for_hold(&mut self) {
         let rollout = self.writer.cache().rollout();
         let holding = rollout.filter(|rollout| rollout.has_report());
