@@ -83,23 +83,17 @@ impl WorkBudget {
         Self { left: BURST, at: now }
     }
 
-    /// Charges one frame. Returns false if the budget is used up.
-    pub(super) fn spend(&mut self, now: Instant) -> bool {
+    /// Charges one frame, and a refused header block of `bytes` in it: that was decoded to its end, since later
+    /// blocks build upon it. Returns false if the budget is used up.
+    pub(super) fn spend(&mut self, now: Instant, bytes: usize) -> bool {
         if self.left == 0 {
             let since = now.saturating_duration_since(self.at).min(Duration::from_secs(60));
             self.left = (since.as_millis() as u32 * PER_SECOND / 1000).min(BURST);
             self.at = now;
         }
         let borne = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        borne
-    }
-
-    /// Charges a refused header block. It was decoded to its end, since later blocks build upon it.
-    pub(super) fn spend_on_head(&mut self, now: Instant, bytes: usize) -> bool {
-        let more = u32::try_from(bytes / HEAD_BYTES).unwrap_or(u32::MAX);
-        let borne = self.spend(now);
-        self.left = self.left.saturating_sub(more);
+        let frames = u32::try_from(1 + bytes / HEAD_BYTES).unwrap_or(u32::MAX);
+        self.left = self.left.saturating_sub(frames);
         borne
     }
 
@@ -148,15 +142,15 @@ mod tests {
     fn it_runs_out_and_comes_back() {
         let start = Instant::now();
         let mut work_budget = WorkBudget::new(start);
-        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(start)).count(), BURST as usize);
+        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(start, 0)).count(), BURST as usize);
         let later = start + Duration::from_secs(1);
-        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(later)).count(), PER_SECOND as usize);
+        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(later, 0)).count(), PER_SECOND as usize);
         work_budget.earn();
-        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(later)).count(), EARNED as usize);
+        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(later, 0)).count(), EARNED as usize);
         let full = later + Duration::from_secs(60);
-        let heads = (0..BURST).filter(|_| work_budget.spend_on_head(full, 16 << 10)).count();
+        let heads = (0..BURST).filter(|_| work_budget.spend(full, 16 << 10)).count();
         assert_eq!(heads, (BURST as usize).div_ceil(1 + (16 << 10) / HEAD_BYTES), "large heads are dear");
         let much_later = start + Duration::from_secs(100_000);
-        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(much_later)).count(), BURST as usize);
+        assert_eq!((0..BURST * 2).filter(|_| work_budget.spend(much_later, 0)).count(), BURST as usize);
     }
 }

@@ -147,11 +147,11 @@ impl<X: StreamHandler> Connection<X> {
     }
 
     fn spend(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        self.work_budget.spend(now).then_some(()).ok_or(TOO_MUCH)
+        self.spend_on_head(now, 0)
     }
 
     fn spend_on_head(&mut self, now: Instant, bytes: usize) -> Result<(), ConnectionError> {
-        self.work_budget.spend_on_head(now, bytes).then_some(()).ok_or(TOO_MUCH)
+        self.work_budget.spend(now, bytes).then_some(()).ok_or(TOO_MUCH)
     }
 
     /// Refuses frames on streams that were never opened. Even numbers are ours to open (RFC 9113,
