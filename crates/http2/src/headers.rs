@@ -24,7 +24,7 @@ pub(super) struct RequestHead {
 }
 
 /// Fields of one header block, filled as they are decoded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fields {
     /// Bytes still allowed, as HPACK counts them.
     room: usize,
@@ -42,18 +42,7 @@ pub(super) struct Fields {
 
 impl Fields {
     pub(super) fn new(room: usize) -> Self {
-        Self {
-            room,
-            size: 0,
-            method: None,
-            scheme: false,
-            path: None,
-            authority: None,
-            headers: HeaderMap::new(),
-            regular: false,
-            pseudo: false,
-            error: None,
-        }
+        Self { room, ..Self::default() }
     }
 
     /// Marks the block as malformed, whatever its fields are.
@@ -74,7 +63,8 @@ impl Fields {
         self.size += size;
         if name.first() == Some(&b':') {
             self.pseudo = true;
-            return self.add_pseudo(name, value);
+            let is_first = self.add_pseudo(name, value).map_err(|_| HeadError::Malformed)?;
+            return if is_first && !self.regular { Ok(()) } else { Err(HeadError::Malformed) };
         }
         self.regular = true;
         // Upper case is malformed too.
@@ -89,28 +79,20 @@ impl Fields {
         Ok(())
     }
 
-    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
-        let repeated = match name {
-            b":method" => {
-                self.method.replace(Method::from_bytes(value).map_err(|_| HeadError::Malformed)?).is_some()
-            }
+    /// Adds a pseudo-header. Returns whether it is a known one, and the first of its name.
+    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> http::Result<bool> {
+        Ok(match name {
+            b":method" => self.method.replace(Method::from_bytes(value)?).is_none(),
             b":scheme" => {
                 // The value of `:scheme` is ignored.
-                Scheme::try_from(value).map_err(|_| HeadError::Malformed)?;
-                std::mem::replace(&mut self.scheme, true)
+                Scheme::try_from(value)?;
+                !std::mem::replace(&mut self.scheme, true)
             }
-            b":path" => {
-                let path = PathAndQuery::try_from(value).map_err(|_| HeadError::Malformed)?;
-                self.path.replace(path).is_some()
-            }
+            b":path" => self.path.replace(PathAndQuery::try_from(value)?).is_none(),
             // Any value is accepted and ignored: gRPC clients on Unix sockets send the path of a file.
-            b":authority" => self
-                .authority
-                .replace(HeaderValue::from_bytes(value).map_err(|_| HeadError::Malformed)?)
-                .is_some(),
-            _ => return Err(HeadError::Malformed),
-        };
-        if repeated || self.regular { Err(HeadError::Malformed) } else { Ok(()) }
+            b":authority" => self.authority.replace(HeaderValue::from_bytes(value)?).is_none(),
+            _ => false,
+        })
     }
 
     /// The finished request.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 /// Part of a request that has arrived, and what its two ends tell each other. Read and set without the lock, as each
 /// poll of a response asks for most of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     unread: Mutex<Unread>,
     has_data: AtomicBool,
@@ -35,21 +35,10 @@ struct Unread {
 }
 
 /// Connection's end of a request body.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RequestBuffer(Arc<Shared>);
 
 impl RequestBuffer {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Shared {
-            unread: Mutex::default(),
-            has_data: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-            read: AtomicUsize::new(0),
-            held_back: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
-        }))
-    }
-
     pub(super) fn body(&self) -> RequestBody {
         RequestBody(Arc::clone(&self.0))
     }

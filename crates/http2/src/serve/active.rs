@@ -56,7 +56,7 @@ impl<B> ActiveStream<B> {
         F: Future<Output = Response<B>> + Send + 'static,
     {
         let waker = Waker::from(Arc::clone(&waker_handle));
-        let incoming = RequestBuffer::new();
+        let incoming = RequestBuffer::default();
         let answer = service(Request::from_parts(head, incoming.body()));
         let state = State::Answering(Box::pin(answer));
         Self { incoming, waker_handle, waker, state, chunk: Bytes::new(), held_back: false }
