@@ -365,7 +365,7 @@ impl<X: StreamHandler> Connection<X> {
 
     /// Checks for open streams, and starts a shutdown after `idle_timeout` without one. Returns
     /// when to check again.
-    pub(super) fn keep_idle(&mut self, now: Instant) -> Option<Instant> {
+    fn keep_idle(&mut self, now: Instant) -> Option<Instant> {
         if !self.streams.is_empty() || self.shutdown != Shutdown::No {
             self.idle = None;
             return None;
@@ -387,6 +387,7 @@ impl<X: StreamHandler> Connection<X> {
 
     /// Handles due timeouts, and returns the time of the next.
     pub(super) fn keep_time(&mut self, now: Instant) -> Result<Instant, ConnectionError> {
+        let idle = self.keep_idle(now);
         let mut next = self.last_received + self.limits.keepalive_interval;
         match self.ping_sent_at {
             Some(ping_sent_at) => {
@@ -411,9 +412,7 @@ impl<X: StreamHandler> Connection<X> {
                 next = next.min(since + SHUTDOWN_PING_TIMEOUT);
             }
         }
-        if let Some(window_wait) = self.reset_starved(now) {
-            next = next.min(window_wait);
-        }
+        next = next.min(self.reset_starved(now).unwrap_or(next));
         if let Some(since) = self.arriving.incomplete_since(self.opened) {
             let until = since + self.limits.head_timeout;
             if now >= until {
@@ -424,7 +423,7 @@ impl<X: StreamHandler> Connection<X> {
             }
             next = next.min(until);
         }
-        Ok(next)
+        Ok(next.min(idle.unwrap_or(next)))
     }
 
     /// Resets streams whose windows stay closed. Each may belong to another client of a proxy, and

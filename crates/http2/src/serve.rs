@@ -340,9 +340,7 @@ where
         } else {
             self.stuck.pause(now);
         }
-        let idle = self.connection.keep_idle(now);
         let mut next = self.connection.keep_time(now)?;
-        next = idle.map_or(next, |idle| next.min(idle));
         if let Some(since) = self.stuck.since() {
             let stall = self.connection.limits.stall_timeout;
             if now >= since + stall {
