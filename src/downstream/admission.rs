@@ -4,10 +4,9 @@
 //! sockets or TLS. The listener takes a slot before it reads anything, and one of the
 //! identity once it is proven. Dropping a slot gives it back.
 //!
-//! New clients are refused above one watermark, and connections closed above a second one. One task reads the figures and gives
-//! them to the decision, which is a value. Systems that do not report them have no watermarks. Freed memory that the allocator
-//! keeps is not in use, because new clients are served from it. After a burst
-//! of names the process may keep its size for some seconds.
+//! New clients are refused above one watermark, and connections closed above a second one. Systems that do not report the
+//! memory have no watermarks. Freed memory that the allocator keeps is not in use, because new clients are served from it.
+//! After a burst of names the process may keep its size for some seconds.
 //!
 //! Example: 300 MiB are resident. The allocator holds 280 MiB, of which 100 MiB are allocated. Then 300 −
 //! (280 − 100) = 120 MiB are in use.
@@ -84,69 +83,8 @@ pub struct OverloadManager {
     refusing: AtomicBool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Actions {
-    refuse: bool,
-    close: usize,
-    /// Whether closing freed nothing, and pauses.
-    ineffective: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct OverloadDetector {
-    refusing: bool,
-    /// Lowest use since connections are being closed, and the rounds since then.
-    lowest: Option<(u64, u32)>,
-    /// Rounds until connections are closed again.
-    pause: u32,
-}
-
 const fn is_above(in_use: u64, mark: u64) -> bool {
     mark > 0 && in_use > mark
-}
-
-impl OverloadDetector {
-    /// Rounds of closing that may free nothing. Some of the effect shows late. If clients do not take the
-    /// memory, closing them is useless.
-    const INEFFECTIVE: u32 = 16;
-    /// Rounds of pause after that: 30 s.
-    const PAUSE: u32 = 120;
-
-    fn check(&mut self, manager: &OverloadManager, in_use: u64, open: usize) -> Actions {
-        // Refusing ends 5 % below the mark, to avoid flapping: for 1000 MiB it ends at 950. Without clients
-        // the resources take the memory, and waiting frees nothing.
-        let refuse = manager.refuse_above;
-        let limit = if self.refusing { refuse - refuse / 20 } else { refuse };
-        self.refusing = open > 0 && is_above(in_use, limit);
-        let mut actions = Actions { refuse: self.refusing, ..Actions::default() };
-        let mark = manager.close_above;
-        if !is_above(in_use, mark) {
-            (self.lowest, self.pause) = (None, 0);
-            return actions;
-        }
-        if open == 0 {
-            return actions;
-        }
-        // Closing makes no sense while new connections are served.
-        actions.refuse = true;
-        if self.pause > 0 {
-            self.pause -= 1;
-            return actions;
-        }
-        self.lowest = match self.lowest {
-            Some((lowest, rounds)) if in_use > lowest.saturating_sub(mark / 1000) => {
-                Some((lowest, rounds + 1))
-            }
-            _ => Some((in_use, 0)),
-        };
-        if self.lowest.is_some_and(|(_, rounds)| rounds >= Self::INEFFECTIVE) {
-            (self.lowest, self.pause) = (None, Self::PAUSE);
-            actions.ineffective = true;
-            return actions;
-        }
-        actions.close = open.div_ceil(100);
-        actions
-    }
 }
 
 impl OverloadManager {
@@ -166,7 +104,7 @@ impl OverloadManager {
         report("close_above", self.close_above);
         let marks = [self.refuse_above, self.close_above].into_iter().filter(|mark| *mark > 0);
         let lower = marks.min().unwrap_or(u64::MAX);
-        let (mut detector, mut tick) = (OverloadDetector::default(), tokio::time::interval(TICK));
+        let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let looked = tick.tick().await;
@@ -178,52 +116,50 @@ impl OverloadManager {
             };
             report("resident", resident);
             report("in_use", in_use);
-            let actions = detector.check(self, in_use, connections.served());
-            self.apply(actions, in_use, connections, unsent);
+            let served = connections.served();
+            self.refuse(in_use, served);
+            if is_above(in_use, self.close_above) {
+                self.close(in_use, served.div_ceil(100), connections, unsent);
+            }
             if in_use <= lower / 2 {
                 tick.reset_at(looked + CALM_TICK);
             }
         }
     }
 
-    fn apply(&self, actions: Actions, in_use: u64, connections: &Connections, unsent: &Unsent) {
-        if self.refusing.swap(actions.refuse, Ordering::Relaxed) != actions.refuse {
-            let key = Limit::MemoryRefuse.key();
-            if actions.refuse {
-                tracing::warn!(
-                    in_use,
-                    limit = key,
-                    "memory is short: new connections and streams are refused"
-                );
-            } else {
-                tracing::info!(in_use, "memory is available again: new connections and streams are served");
-            }
+    fn refuse(&self, in_use: u64, served: usize) {
+        // Refusing ends 5 % below the mark, to avoid flapping: for 1000 MiB it ends at 950.
+        let mark = self.refuse_above - if self.refuses_new() { self.refuse_above / 20 } else { 0 };
+        // Without clients the resources take the memory, and waiting frees nothing. Closing makes no sense while
+        // new connections are served.
+        let refuses = served > 0 && (is_above(in_use, mark) || is_above(in_use, self.close_above));
+        if self.refusing.swap(refuses, Ordering::Relaxed) == refuses {
+            return;
         }
-        if actions.ineffective {
-            let key = Limit::MemoryClose.key();
-            tracing::error!(
+        if refuses {
+            let limit = Limit::MemoryRefuse.key();
+            tracing::warn!(in_use, limit, "memory is short: new connections and streams are refused");
+        } else {
+            tracing::info!(in_use, "memory is available again: new connections and streams are served");
+        }
+    }
+
+    fn close(&self, in_use: u64, count: usize, connections: &Connections, unsent: &Unsent) {
+        let now = Instant::now();
+        let closed = connections.close_costliest(count, in_use, unsent, now);
+        if closed > 0
+            && let Some(suppressed) = telemetry::refused_at(Limit::MemoryClose, now)
+        {
+            let limit = Limit::MemoryClose.key();
+            tracing::warn!(
                 in_use,
-                limit = key,
-                "closing connections frees no memory: pausing it for 30 s; is downstream.memory.close_above too low for the resources?"
+                closed,
+                limit,
+                suppressed,
+                "memory is short: closing the connections that take most"
             );
         }
-        if is_above(in_use, self.close_above) {
-            let now = Instant::now();
-            let closed = connections.close_costliest(actions.close, unsent, now);
-            if closed > 0
-                && let Some(suppressed) = telemetry::refused_at(Limit::MemoryClose, now)
-            {
-                let key = Limit::MemoryClose.key();
-                tracing::warn!(
-                    in_use,
-                    closed,
-                    limit = key,
-                    suppressed,
-                    "memory is short: closing the connections that take most"
-                );
-            }
-            telemetry::refused(Limit::MemoryClose, (closed as u64).saturating_sub(1));
-        }
+        telemetry::refused(Limit::MemoryClose, (closed as u64).saturating_sub(1));
     }
 }
 
@@ -244,6 +180,7 @@ fn heap() -> Result<[u64; 2], tikv_jemalloc_ctl::Error> {
     Ok([stats::resident::read()?, stats::allocated::read()?].map(|bytes| bytes as u64))
 }
 
+/// From `status`: the figure of `stat` is inexact.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -335,55 +272,37 @@ mod tests {
         }
     }
 
+    /// Whether a manager refuses with each of these amounts in use, one after the other.
+    fn refused<const N: usize>(manager: &OverloadManager, in_use: [u64; N], served: usize) -> [bool; N] {
+        in_use.map(|in_use| {
+            manager.refuse(in_use, served);
+            manager.refuses_new()
+        })
+    }
+
     #[test]
     fn refusing_begins_above_the_mark_and_ends_well_below_it() {
-        let (manager, mut detector) = (OverloadManager::new(1000, 0), OverloadDetector::default());
-        let refused: Vec<bool> = [900, 1000, 1001, 990, 951, 950, 1000, 1001]
-            .map(|resident| detector.check(&manager, resident, 10).refuse)
-            .into();
+        let refused =
+            refused(&OverloadManager::new(1000, 0), [900, 1000, 1001, 990, 951, 950, 1000, 1001], 10);
         assert_eq!(refused, [false, false, true, true, true, false, false, true]);
     }
 
     #[test]
-    fn connections_are_closed_while_it_helps() {
-        let (manager, mut detector) = (OverloadManager::new(0, 10_000), OverloadDetector::default());
-        let mut close = |resident, open| detector.check(&manager, resident, open);
-        assert_eq!(close(10_000, 1000), Actions::default());
-        assert_eq!(close(20_000, 1000), Actions { refuse: true, close: 10, ineffective: false });
-        assert_eq!(close(19_000, 1).close, 1, "one at least");
-        for fallen in 1..50 {
-            assert_eq!(close(19_000 - fallen * 100, 250).close, 3, "as long as it falls");
-        }
-        let stuck: Vec<usize> = (0..200).map(|_| close(14_000, 500).close).collect();
-        let rounds = stuck.iter().take_while(|close| **close > 0).count();
-        assert!((15..=17).contains(&rounds), "{rounds} rounds in vain");
-        assert!(
-            stuck[rounds..rounds + 120].iter().all(|close| *close == 0),
-            "then nobody is closed for nothing"
-        );
-        assert_eq!(stuck[rounds + 121], 5, "it may help later");
-        assert_eq!(close(9_000, 500), Actions::default());
+    fn newcomers_are_refused_while_connections_are_closed() {
+        let manager = OverloadManager::new(0, 1000);
+        assert_eq!(refused(&manager, [1000, 1001, 1000], 1), [false, true, false]);
     }
 
     #[test]
     fn without_clients_a_new_one_is_served() {
-        let (manager, mut detector) = (OverloadManager::new(1000, 2000), OverloadDetector::default());
-        assert!(detector.check(&manager, 3000, 1).refuse);
-        assert_eq!(detector.check(&manager, 3000, 0), Actions::default());
-    }
-
-    /// A client that is closed and reconnects leaves nobody there for a moment.
-    #[test]
-    fn closing_is_found_ineffective_also_where_few_come_and_go() {
-        let (manager, mut detector) = (OverloadManager::new(0, 1000), OverloadDetector::default());
-        let closed: usize = (0..200).map(|round| detector.check(&manager, 3000, round % 2).close).sum();
-        assert!(closed < 40, "{closed} of 100 were closed");
+        let manager = OverloadManager::new(1000, 2000);
+        assert_eq!(refused(&manager, [3000], 1), [true]);
+        assert_eq!(refused(&manager, [3000], 0), [false]);
     }
 
     #[test]
     fn no_watermarks_mean_none() {
-        let actions = OverloadDetector::default().check(&OverloadManager::new(0, 0), u64::MAX, 10);
-        assert_eq!(actions, Actions::default());
+        assert_eq!(refused(&OverloadManager::new(0, 0), [u64::MAX], 10), [false]);
     }
 
     #[test]

@@ -150,19 +150,25 @@ impl Connections {
     /// count.
     ///
     /// Connections chosen earlier count until they are gone, so that no other is closed before their memory
-    /// is free.
-    pub(super) fn close_costliest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
+    /// is free. None is closed while all of them are charged with less than a twentieth of the memory in use: the
+    /// resources take it, and closing would free next to nothing.
+    pub(super) fn close_costliest(&self, count: usize, in_use: u64, unsent: &Unsent, now: Instant) -> usize {
         let (closing, others): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|connection| connection.is_closing());
         closing.iter().for_each(|connection| connection.abort_if_stuck(now, Self::GRACE));
         let unsent = unsent.by_connection();
+        let mut charged = 0;
         let mut all: Vec<_> = others
             .into_iter()
             .map(|connection| {
                 let cost = connection.cost() + unsent.get(&connection.number()).copied().unwrap_or_default();
+                charged += cost as u64;
                 ((Reverse(cost), Reverse(connection.number())), connection)
             })
             .collect();
+        if charged < in_use / 20 {
+            return 0;
+        }
         let count = count.saturating_sub(closing.len()).min(all.len());
         if count < all.len() {
             all.select_nth_unstable_by_key(count, |(key, _)| *key);
@@ -252,20 +258,30 @@ mod tests {
         let unsent = Unsent::new(usize::MAX);
         let states = || open.iter().map(|guard| guard.connection.state()).collect::<Vec<_>>();
         use ConnectionState::{Aborted, Closing, Open};
-        assert_eq!(connections.close_costliest(1, &unsent, now), 1);
+        assert_eq!(connections.close_costliest(1, 0, &unsent, now), 1);
         assert_eq!(states(), [Open, Open, Open, Open, Closing, Open]);
-        assert_eq!(connections.close_costliest(1, &unsent, now), 0, "that one has not ended yet");
-        assert_eq!(connections.close_costliest(3, &unsent, now), 2);
+        assert_eq!(connections.close_costliest(1, 0, &unsent, now), 0, "that one has not ended yet");
+        assert_eq!(connections.close_costliest(3, 0, &unsent, now), 2);
         assert_eq!(states(), [Open, Closing, Open, Closing, Closing, Open]);
-        assert_eq!(connections.close_costliest(4, &unsent, now), 1);
+        assert_eq!(connections.close_costliest(4, 0, &unsent, now), 1);
         assert_eq!(states(), [Open, Closing, Closing, Closing, Closing, Open]);
-        assert_eq!(connections.close_costliest(5, &unsent, now + Connections::GRACE), 1);
+        assert_eq!(connections.close_costliest(5, 0, &unsent, now + Connections::GRACE), 1);
         assert_eq!(
             states(),
             [Open, Aborted, Aborted, Aborted, Aborted, Closing],
             "connections that were asked to go are dropped; the youngest of the others is asked"
         );
-        assert_eq!(connections.close_costliest(9, &unsent, now), 1, "there are no more");
+        assert_eq!(connections.close_costliest(9, 0, &unsent, now), 1, "there are no more");
+    }
+
+    #[test]
+    fn nobody_is_closed_while_the_resources_take_the_memory() {
+        let connections: Arc<Connections> = Arc::default();
+        let (now, unsent) = (Instant::now(), Unsent::new(usize::MAX));
+        let open = [(); 2].map(|()| connections.open(Duration::from_secs(3600), now));
+        open.iter().for_each(|guard| guard.connection.set_used(Usage::Http2, 1 << 20));
+        assert_eq!(connections.close_costliest(1, 50 << 20, &unsent, now), 0);
+        assert_eq!(connections.close_costliest(1, 40 << 20, &unsent, now), 1);
     }
 
     #[tokio::test(start_paused = true)]
