@@ -238,25 +238,22 @@ const LONGEST: usize = 30;
 
 /// Decoding table: per length, where its codes begin and which symbols they stand for.
 struct Decoding {
-    /// First code by number of bits, with the index of its symbol in `symbols`.
-    first: [(u32, usize); LONGEST + 1],
-    count: [u32; LONGEST + 1],
+    /// First code by number of bits, with the index of its symbol in `symbols`; one entry more for the end.
+    first: [(u32, usize); LONGEST + 2],
     /// Symbols in the order of their codes.
     symbols: Vec<u8>,
 }
 
 static DECODING: LazyLock<Decoding> = LazyLock::new(|| {
-    let mut decoding =
-        Decoding { first: [(0, 0); LONGEST + 1], count: [0; LONGEST + 1], symbols: Vec::with_capacity(256) };
+    let mut decoding = Decoding { first: [(0, 0); LONGEST + 2], symbols: Vec::with_capacity(256) };
     let mut code = 0;
-    for length in 1..=LONGEST {
+    for length in 1..=LONGEST + 1 {
         code <<= 1;
-        decoding.first[length] = (code, decoding.symbols.len());
+        let at = decoding.symbols.len();
+        decoding.first[length] = (code, at);
         let symbols = (0..=u8::MAX).filter(|symbol| usize::from(LENGTHS[usize::from(*symbol)]) == length);
         decoding.symbols.extend(symbols);
-        let count = decoding.symbols.len() - decoding.first[length].1;
-        decoding.count[length] = count as u32;
-        code += count as u32;
+        code += (decoding.symbols.len() - at) as u32;
     }
     decoding
 });
@@ -272,11 +269,10 @@ fn decode_huffman(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedError>
             if length > LONGEST {
                 return Err(MalformedError);
             }
-            let (first, at) = decoding.first[length];
+            let ((first, at), (_, end)) = (decoding.first[length], decoding.first[length + 1]);
             // Below `first` no code of this length can be: it would have been found as a shorter one.
-            let offset = code - first;
-            if offset < decoding.count[length] {
-                out.push(decoding.symbols[at + offset as usize]);
+            if let Some(symbol) = decoding.symbols[at..end].get((code - first) as usize) {
+                out.push(*symbol);
                 (code, length) = (0, 0);
             }
         }
