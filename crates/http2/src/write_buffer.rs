@@ -149,15 +149,14 @@ impl WriteBuffer {
         *moved += written;
         if written < batch.bytes {
             for part in &batch.parts {
-                let bytes = match part {
-                    Part::Copied(_) => Bytes::copy_from_slice(
-                        &batch.bytes_of(part)[written.min(batch.bytes_of(part).len())..],
-                    ),
-                    Part::Shared(bytes) => bytes.slice(written.min(bytes.len())..),
-                };
-                written = written.saturating_sub(batch.bytes_of(part).len());
-                if !bytes.is_empty() {
-                    self.waiting.push_back(bytes);
+                let all = batch.bytes_of(part);
+                let taken = written.min(all.len());
+                written -= taken;
+                if taken < all.len() {
+                    self.waiting.push_back(match part {
+                        Part::Copied(_) => Bytes::copy_from_slice(&all[taken..]),
+                        Part::Shared(bytes) => bytes.slice(taken..),
+                    });
                 }
             }
         }
