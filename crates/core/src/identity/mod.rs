@@ -86,10 +86,6 @@ impl Peer {
             size_of::<Certificate>() + names.sum::<usize>() + id + certificate.subject.len()
         })
     }
-
-    pub fn proven(&self) -> Option<Arc<str>> {
-        self.certificate.as_ref()?.spiffe_id.clone()
-    }
 }
 
 impl fmt::Display for Peer {
