@@ -11,7 +11,6 @@
 //! Example: 300 MiB are resident. The allocator holds 280 MiB, of which 100 MiB are allocated. Then 300 −
 //! (280 − 100) = 120 MiB are in use.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,14 +32,6 @@ pub struct Admission {
     pub(super) overload: Arc<OverloadManager>,
     by_source: Arc<Pool>,
     by_identity: Arc<Pool>,
-}
-
-/// Counts a connection that a limit keeps out, and logs some of them.
-pub(super) fn report_refusal(limit: Limit, peer: &dyn fmt::Display) {
-    if let Some(suppressed) = telemetry::refused_at(limit, Instant::now()) {
-        let raise = limit.key();
-        tracing::warn!(%peer, raise, suppressed, "a connection is refused; raise the limit if this load is expected");
-    }
 }
 
 impl Admission {
@@ -148,7 +139,7 @@ impl OverloadManager {
         let now = Instant::now();
         let closed = connections.close_costliest(count, in_use, unsent, now);
         if closed > 0
-            && let Some(suppressed) = telemetry::refused_at(Limit::MemoryClose, now)
+            && let Some(suppressed) = telemetry::refused_at(Limit::MemoryClose, closed as u64, now)
         {
             let limit = Limit::MemoryClose.key();
             tracing::warn!(
@@ -159,7 +150,6 @@ impl OverloadManager {
                 "memory is short: closing the connections that take most"
             );
         }
-        telemetry::refused(Limit::MemoryClose, (closed as u64).saturating_sub(1));
     }
 }
 

@@ -19,6 +19,7 @@
 //!
 //! Invariant: a connection whose turn is due is polled, or in the queue for a permit.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
@@ -169,6 +170,11 @@ impl Connection {
     /// Returns the peer, if it is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
+    }
+
+    /// Returns the peer for log lines.
+    pub(super) fn whom(&self) -> &dyn Display {
+        self.peer.get().map_or::<&dyn Display, _>(&"", |peer| peer)
     }
 
     /// Returns its tenant in the pools of all peers; `None` before the peer is known.

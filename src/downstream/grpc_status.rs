@@ -1,5 +1,6 @@
 //! Status with which a stream ends.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -54,7 +55,7 @@ impl Status {
     /// Counts the limit if one was reached, and logs it at intervals.
     pub(super) fn report(&self, whom: &str) {
         if let Some(limit) = self.limit {
-            report(limit, whom, &self.message);
+            report(limit, &whom, &self.message);
         }
     }
 
@@ -119,9 +120,9 @@ impl From<subscription::SessionError> for Status {
 }
 
 /// Counts a client that reached a limit, and logs it at intervals.
-pub(super) fn report(limit: Limit, whom: &str, why: &str) {
-    if let Some(suppressed) = telemetry::refused_at(limit, Instant::now()) {
-        let raise = limit.key();
+pub(super) fn report(limit: Limit, whom: &dyn Display, why: &str) {
+    if let Some(suppressed) = telemetry::refused_at(limit, 1, Instant::now()) {
+        let (raise, whom) = (limit.key(), whom.to_string());
         tracing::warn!(
             whom,
             why,

@@ -15,9 +15,9 @@ use futures_util::FutureExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::report_refusal;
 use super::connections::{ConnectionGuard, Connections};
-use super::serve::{ConnectionError, PendingConnection, TlsListener, serve_http};
+use super::grpc_status::report;
+use super::serve::{ConnectionError, PendingConnection, REFUSED, TlsListener, serve_http};
 use super::server_state::ServerState;
 use super::transport::BoxedTransport;
 use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};
@@ -194,7 +194,7 @@ impl AcceptedSocket {
             Self::Unix(socket) => (socket2::SockRef::from(socket), &Source::Unix),
         };
         _ = socket.set_linger(Some(Duration::ZERO));
-        report_refusal(limit, peer);
+        report(limit, peer, REFUSED);
     }
 }
 

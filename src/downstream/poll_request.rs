@@ -255,7 +255,7 @@ impl PollError {
             return response;
         };
         if let Some(limit) = self.limit {
-            report(limit, "a client of REST-JSON", &reason);
+            report(limit, &"a client of REST-JSON", &reason);
         }
         reason.push('\n');
         let mut response = text(self.status, reason);

@@ -81,10 +81,9 @@ impl ByteCharge for MemoryShare {
     fn charge(&mut self, bytes: usize) -> bool {
         let charged = self.set(bytes);
         if let Err(limit) = charged {
-            let peer = self.of_connection.connection.peer().map(|peer| peer.to_string()).unwrap_or_default();
             report(
                 limit,
-                &peer,
+                self.of_connection.connection.whom(),
                 "more `initial_resource_versions` than are held; all is sent as if there were none",
             );
         }

@@ -17,7 +17,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use super::admission::report_refusal;
 use super::connection::{Connection, ConnectionState, Credentials, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
@@ -36,6 +35,9 @@ use crate::{telemetry, tls};
 /// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and `RUST_BACKTRACE` would
 /// walk the stack each time.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Reason for a log line about a connection that a limit keeps out.
+pub(super) const REFUSED: &str = "a connection is refused";
 
 /// Connection whose peer is not known yet.
 pub(super) struct PendingConnection {
@@ -142,7 +144,7 @@ fn serve_http1<IO: Transport>(
 /// Counts refused streams, and idle connections.
 fn note_limits(refused_streams: u64, idle: bool) {
     if refused_streams > 0 {
-        report(Limit::Streams, "a connection", "too many streams");
+        report(Limit::Streams, &"a connection", "too many streams");
         telemetry::refused(Limit::Streams, refused_streams - 1);
     }
     if idle {
@@ -242,7 +244,7 @@ impl TlsListener {
         let peer = Arc::new(Peer { source: pending.source, certificate });
         let slot = pending.server.admission.by_identity(&peer);
         let _slot = slot.map_err(|limit| {
-            report_refusal(limit, &peer);
+            report(limit, &peer, REFUSED);
             "too many connections of this identity"
         })?;
         let services = pending.services(peer);

@@ -146,8 +146,11 @@ impl Unsent {
         drop(state);
         if let Some(connection) = aborted {
             connection.abort();
-            let peer = connection.peer().map(ToString::to_string).unwrap_or_default();
-            report(Limit::Unsent, &peer, "the messages that it does not read keep too much memory");
+            report(
+                Limit::Unsent,
+                connection.whom(),
+                "the messages that it does not read keep too much memory",
+            );
         }
         Sending::Large { of: Arc::clone(self), at }
     }

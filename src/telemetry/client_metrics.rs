@@ -227,11 +227,11 @@ pub fn refused(limit: Limit, count: u64) {
     COUNTERS.get_or_init(|| Limit::ALL.map(counter))[limit as usize].increment(count);
 }
 
-/// Counts a refusal or disconnect. Returns the number of log lines suppressed since the last one, if this one
+/// Counts refusals or disconnects. Returns the number of log lines suppressed since the last one, if this one
 /// may be logged.
-pub fn refused_at(limit: Limit, now: Instant) -> Option<u64> {
+pub fn refused_at(limit: Limit, count: u64, now: Instant) -> Option<u64> {
     static THROTTLE: LazyLock<LogThrottle<Limit>> = LazyLock::new(LogThrottle::default);
-    refused(limit, 1);
+    refused(limit, count);
     THROTTLE.say(limit, now)
 }
 
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_repeated_refusal_is_said_seldom() {
         let now = Instant::now();
-        assert_eq!(refused_at(Limit::Types, now), Some(0));
-        assert!((0..100).all(|_| refused_at(Limit::Types, now).is_none()));
+        assert_eq!(refused_at(Limit::Types, 1, now), Some(0));
+        assert!((0..100).all(|_| refused_at(Limit::Types, 1, now).is_none()));
     }
 }

@@ -55,7 +55,7 @@ fn connections_are_limited_in_all_and_per_address() {
     open.clear();
     relay.wait_for("the end of the three", || relay.metric("deltafan_connections") == 0.0);
     assert!(is_open(&connect_from(one, relay.listener)), "their places are free again");
-    let said = relay.wait_for_message("a connection is refused; raise the limit if this load is expected");
+    let said = relay.wait_for_message("a client reached a limit; raise it if this load is expected");
     let raise: Vec<_> = said.iter().map(|event| event["raise"].as_str().unwrap()).collect();
     assert_eq!(raise, ["downstream.max_connections_per_address", "downstream.max_connections"]);
 }
