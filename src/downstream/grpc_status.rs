@@ -20,9 +20,9 @@ pub(super) fn retry_after() -> Duration {
 /// gRPC status, and the limit that caused it, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
-    code: Code,
-    message: String,
-    limit: Option<Limit>,
+    pub(super) code: Code,
+    pub(super) message: String,
+    pub(super) limit: Option<Limit>,
 }
 
 impl Status {
@@ -67,10 +67,6 @@ impl Status {
         Self::new(Code::Unavailable, "the relay closes this connection; reconnect")
     }
 
-    pub(super) const fn code(&self) -> Code {
-        self.code
-    }
-
     /// Code as a metric label.
     pub(super) const fn label(&self) -> &'static str {
         match self.code {
@@ -85,10 +81,6 @@ impl Status {
             Code::Unavailable => "unavailable",
             _ => "other",
         }
-    }
-
-    pub(super) fn message(&self) -> &str {
-        &self.message
     }
 
     /// Converts to trailers, or to the headers of a response without a body.

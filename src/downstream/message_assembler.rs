@@ -249,7 +249,7 @@ mod tests {
         loop {
             match assembler.poll_message(&mut cx) {
                 Poll::Ready(Some(Ok(message))) => messages.push(message),
-                Poll::Ready(Some(Err(status))) => return (messages, Err(status.code())),
+                Poll::Ready(Some(Err(status))) => return (messages, Err(status.code)),
                 Poll::Ready(None) | Poll::Pending => return (messages, Ok(())),
             }
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::body::{ClientBody, ResponseBody, text};
+use super::grpc_status::Status;
 use super::poll_request::{OpenedPoll, PollError, open, read};
 use super::scheduler::{BackgroundDrop, LazyTimer};
 use super::server_state::Services;
@@ -40,10 +41,7 @@ pub(super) async fn answer(
     let mut counter = PollCounter::open(kind);
     if client.server.admission.overload.refuses_new() {
         counter.ended(PollOutcome::Refused);
-        let reason = "the relay is short of memory; try another server or again";
-        return PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
-            .over(Limit::MemoryRefuse)
-            .into_response();
+        return PollError::from(Status::no_memory()).into_response();
     }
     client.connection.note_served();
     match serve(kind, request, &client, now).await {

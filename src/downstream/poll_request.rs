@@ -9,10 +9,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use prost::Message as _;
+use tonic::Code;
 
 use super::body::{ClientBody, ResponseBody, text};
 use super::connection::NameShare;
-use super::grpc_status::{report, retry_after};
+use super::grpc_status::{Status, report, retry_after};
 use super::request_memory::MemoryShare;
 use super::scheduler::BackgroundDrop;
 use super::server_state::{ServerState, Services, enter};
@@ -24,7 +25,7 @@ use crate::limit::Limit;
 use crate::pool::Share;
 use crate::proto;
 use crate::resource::Kind;
-use crate::subscription::{Code, Poll, SessionConfig, SessionError};
+use crate::subscription::{Poll, SessionConfig};
 use crate::telemetry::PollOutcome;
 use crate::upstream::Stay;
 
@@ -32,8 +33,6 @@ use crate::upstream::Stay;
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// Time left for the way back: 200 ms, or a fifth of the wait if that is shorter.
 const RETURN_MARGIN: Duration = Duration::from_millis(200);
-/// Text for a client whose connection closes before its request is whole.
-const CLOSING: &str = "the relay closes this connection; reconnect";
 
 pub(super) struct OpenedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
@@ -109,10 +108,7 @@ pub(super) async fn open(
     let poll = poll.inspect_err(|refusal| client.server.note_denial(refusal, &*client.peer, || node_id))?;
     ServerState::note_hidden(poll.hidden());
     let mut names = NameShare::new(&client.connection);
-    // 503, not 413: other requests of the connection use the names.
-    let too_many =
-        |refusal| PollError { status: StatusCode::SERVICE_UNAVAILABLE, ..PollError::from(refusal) };
-    names.set(poll.names(), poll.name_bytes(), &client.rules).map_err(too_many)?;
+    names.set(poll.names(), poll.name_bytes(), &client.rules)?;
     let registration =
         client.server.fleet.open("rest", Arc::clone(&client.peer), client.connection.number(), now);
     let asked = PollRequest { version, audience: poll.audience() };
@@ -160,7 +156,7 @@ pub(super) async fn read(
         let mut next = |cx: &mut task::Context<'_>| {
             // A closing connection does not wait for a body that may never come.
             if client.connection.is_closing() {
-                return task::Poll::Ready(Err(PollError::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
+                return task::Poll::Ready(Err(PollError::from(Status::closing())));
             }
             let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && slot.is_none() {
@@ -178,10 +174,7 @@ pub(super) async fn read(
                 return Err(too_large());
             }
             read.extend_from_slice(&data);
-            share.set(read.capacity()).map_err(|limit| {
-                let reason = "too much of requests has come that are not whole yet";
-                PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
-            })?;
+            share.set(read.capacity()).map_err(Status::too_much_buffered)?;
             if slice_start.elapsed() >= BODY_SLICE {
                 tokio::task::yield_now().await;
                 slice_start = Instant::now();
@@ -267,19 +260,21 @@ impl PollError {
     }
 }
 
-impl From<SessionError> for PollError {
-    fn from(refusal: SessionError) -> Self {
-        let status = match refusal.code {
+impl<R: Into<Status>> From<R> for PollError {
+    fn from(refusal: R) -> Self {
+        let Status { code, message, limit } = refusal.into();
+        // Not too large: other requests have used it up.
+        let is_shared = matches!(
+            limit,
+            Some(Limit::Groups | Limit::NamesPerConnection | Limit::Buffered | Limit::BufferedPerConnection)
+        );
+        let status = match code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
-            // Not too large: other requests have used up the groups.
-            Code::ResourceExhausted if refusal.limit == Some(Limit::Groups) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
-            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Code::ResourceExhausted if !is_shared => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self { limit: refusal.limit, ..Self::refused(status, refusal.message) }
+        Self { limit, ..Self::refused(status, message) }
     }
 }
 

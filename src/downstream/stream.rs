@@ -348,7 +348,7 @@ impl StreamBody {
         self.ended = true;
         let node = self.session.client().map_or("", |client| client.node_id.as_str());
         status.report(node);
-        tracing::debug!(node, code = ?status.code(), reason = status.message(), "stream ends");
+        tracing::debug!(node, code = ?status.code, reason = status.message, "stream ends");
         self.metrics.ended(status.label());
         http_body::Frame::trailers(status.into_trailers())
     }
