@@ -46,7 +46,7 @@ pub(super) enum ConnectionState {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// Time at which it closes for its age.
     due: Instant,
     closing_since: OnceLock<Instant>,
@@ -168,7 +168,7 @@ impl Connection {
     }
 
     /// Returns the peer, if it is known.
-    pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
+    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
     }
 

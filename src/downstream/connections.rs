@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use rand::Rng as _;
-use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::connection::{Connection, Credentials};
 use super::policy::Policy;
@@ -19,8 +19,7 @@ use crate::identity::Peer;
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<OpenConnections>,
-    draining: AtomicBool,
-    empty: Notify,
+    alive: TaskTracker,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +27,8 @@ struct OpenConnections {
     /// By number.
     connections: HashMap<u64, Arc<Connection>>,
     opened: u64,
+    /// Whether new ones close at once.
+    draining: bool,
 }
 
 impl Connections {
@@ -50,12 +51,11 @@ impl Connections {
         let mut open = self.open.lock();
         open.opened += 1;
         let connection = Arc::new(Connection::new(open.opened, due));
-        // Read under the lock: a connection that a drain does not find in the list sees the drain.
-        if self.draining.load(Ordering::Acquire) {
+        if open.draining {
             connection.close(now);
         }
         open.connections.insert(connection.number(), Arc::clone(&connection));
-        ConnectionGuard { connection, of: Arc::clone(self) }
+        ConnectionGuard { connection, of: Arc::clone(self), _alive: self.alive.token() }
     }
 
     /// Sets the peer, once. Look up its rights afterwards. A reload first replaces the rules and then
@@ -76,11 +76,6 @@ impl Connections {
     pub fn close_one(&self, number: u64) -> bool {
         let found = self.open.lock().connections.get(&number).map(Arc::clone);
         found.inspect(|connection| connection.close(Instant::now())).is_some()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn any_awaits_first_answer(&self) -> bool {
-        self.all().iter().any(|connection| connection.first_answer().is_due())
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
@@ -121,19 +116,9 @@ impl Connections {
         }
     }
 
-    /// Closes the connections of some peers, paced over `window`. The call chooses and counts them. The
-    /// returned future paces them, and ends when all have begun to close. Connections without a known peer
-    /// are not among them.
-    pub fn close_where(
-        &self,
-        concerned: impl Fn(&Peer) -> bool,
-        window: Duration,
-    ) -> (usize, impl Future<Output = ()> + Send + 'static) {
-        self.close_those(&|connection| connection.peer().is_some_and(|peer| concerned(peer)), window)
-    }
-
-    /// Closes connections as [`close_where`](Self::close_where) does.
-    pub(super) fn close_those(
+    /// Closes some connections, paced over `window`. The call chooses and counts them. The returned future
+    /// paces them, and ends when all have begun to close.
+    pub(crate) fn close_where(
         &self,
         concerned: &dyn Fn(&Connection) -> bool,
         window: Duration,
@@ -180,27 +165,16 @@ impl Connections {
     /// Ends all streams, paced over `window`. Returns when no connection is left or the window is over. New
     /// connections close at once.
     pub async fn drain(&self, window: Duration) {
-        self.draining.store(true, Ordering::Release);
+        self.open.lock().draining = true;
         let end = tokio::time::Instant::now() + window;
         close_paced(self.all(), window).await;
         self.emptied_by(end).await;
     }
 
-    /// Waits until no connection is left, for at most `window`.
-    pub async fn emptied_within(&self, window: Duration) {
-        self.emptied_by(tokio::time::Instant::now() + window).await;
-    }
-
-    async fn emptied_by(&self, end: tokio::time::Instant) {
-        loop {
-            let emptied = self.empty.notified();
-            tokio::pin!(emptied);
-            // Enabled before the check, so that the last connection is not missed.
-            emptied.as_mut().enable();
-            if self.count() == 0 || tokio::time::timeout_at(end, emptied).await.is_err() {
-                return;
-            }
-        }
+    /// Waits until no connection is left, but not longer.
+    pub(super) async fn emptied_by(&self, end: tokio::time::Instant) {
+        self.alive.close();
+        _ = tokio::time::timeout_at(end, self.alive.wait()).await;
     }
 }
 
@@ -229,12 +203,12 @@ async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
 pub(super) struct ConnectionGuard {
     pub(super) connection: Arc<Connection>,
     of: Arc<Connections>,
+    _alive: TaskTrackerToken,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.of.open.lock().connections.remove(&self.connection.number());
-        self.of.empty.notify_waiters();
     }
 }
 
@@ -296,6 +270,12 @@ mod tests {
         assert!(start.elapsed() <= WINDOW + Duration::from_millis(10), "{:?}", start.elapsed());
     }
 
+    impl Connections {
+        pub(crate) fn any_awaits_first_answer(&self) -> bool {
+            self.all().iter().any(|connection| connection.first_answer().is_due())
+        }
+    }
+
     fn open(connections: &Arc<Connections>, last: u8) -> ConnectionGuard {
         let guard = connections.open(Duration::from_secs(3600), Instant::now());
         let peer = Peer::unproven(Source::of([10, 0, 0, last].into()));
@@ -308,8 +288,9 @@ mod tests {
         let connections: Arc<Connections> = Arc::default();
         let open: Vec<_> = (0..200).map(|number| open(&connections, number % 2)).collect();
         let unknown = connections.open(Duration::from_secs(3600), Instant::now());
-        let odd = |peer: &Peer| peer.source == Source::of([10, 0, 0, 1].into());
-        let (count, closing) = connections.close_where(odd, Duration::from_secs(10));
+        let source = Source::of([10, 0, 0, 1].into());
+        let odd = |connection: &Connection| connection.peer().is_some_and(|peer| peer.source == source);
+        let (count, closing) = connections.close_where(&odd, Duration::from_secs(10));
         assert_eq!(count, 100);
         let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
         assert_eq!(closed(), 0, "what was chosen waits for its turn");
@@ -317,10 +298,9 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!((49..=52).contains(&closed()), "{} after half of the time", closed());
         closing.await.expect("no panic");
-        let is_odd = |guard: &ConnectionGuard| guard.connection.peer().is_some_and(|peer| odd(peer));
-        assert!(open.iter().all(|guard| guard.connection.is_closing() == is_odd(guard)));
+        assert!(open.iter().all(|guard| guard.connection.is_closing() == odd(&guard.connection)));
         assert!(!unknown.connection.is_closing());
-        let (count, _) = connections.close_where(odd, Duration::from_secs(10));
+        let (count, _) = connections.close_where(&odd, Duration::from_secs(10));
         assert_eq!(count, 0, "they close already");
     }
 

@@ -3,9 +3,9 @@
 //! Owns the order of its steps. Knows neither its cause nor its consequence.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Connections, ServerState};
@@ -18,7 +18,6 @@ const MAX_NOTICE: Duration = Duration::from_secs(5);
 pub struct Drain {
     pub server: Arc<ServerState>,
     pub connections: Arc<Connections>,
-    pub begun: AtomicBool,
     /// Cancelled when a drain begins.
     pub draining: CancellationToken,
     /// Cancelled when the listeners must stop.
@@ -27,12 +26,14 @@ pub struct Drain {
 
 impl Drain {
     pub fn is_begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire)
+        self.draining.is_cancelled()
     }
 
     /// Marks it as begun; returns whether this is the first.
     pub fn begin(&self) -> bool {
-        !self.begun.swap(true, Ordering::AcqRel)
+        let is_first = !self.is_begun();
+        self.draining.cancel();
+        is_first
     }
 
     pub fn window(&self) -> Duration {
@@ -47,9 +48,8 @@ impl Drain {
         self.begin();
         let window = self.window();
         let notice = (window / 10).min(MAX_NOTICE);
-        self.draining.cancel();
         if !self.closed.is_cancelled() {
-            self.connections.emptied_within(notice).await;
+            self.connections.emptied_by(Instant::now() + notice).await;
         }
         self.closed.cancel();
         self.connections.drain(window - notice).await;

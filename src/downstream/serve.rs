@@ -264,12 +264,10 @@ impl TlsListener {
                 continue;
             }
             let window = server.policy.load().drain();
-            let (all, judge, tls) = (Arc::clone(&connections), self.settings.clone(), Arc::clone(&judged));
-            let is_refused = move |credentials: &Credentials| {
-                credentials.judge.is_same(&judge) && !tls.would_accept(&credentials.shown)
-            };
+            let all = Arc::clone(&connections);
+            let is_refused = |Credentials { shown, judge }: &Credentials| !judge.load().would_accept(shown);
             // On a blocking thread: verifying thousands of certificates takes seconds.
-            let close = move || all.close_those(&|one| one.credentials().is_some_and(&is_refused), window);
+            let close = move || all.close_where(&|one| one.credentials().is_some_and(is_refused), window);
             let Ok((count, closing)) = tokio::task::spawn_blocking(close).await else { continue };
             if count > 0 {
                 tracing::info!(

@@ -12,7 +12,6 @@ mod relay_snapshot;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -126,7 +125,6 @@ impl Relay {
             drain: Arc::new(Drain {
                 server: Arc::clone(&server),
                 connections: Arc::clone(&connections),
-                begun: AtomicBool::new(false),
                 draining,
                 closed,
             }),
@@ -168,8 +166,9 @@ impl Relay {
         // A client's parameters follow from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
         let window = policy.drain();
-        let concerned = |peer: &Peer| for_all || !before.gives_same_rights(&policy, peer);
-        let (count, closing) = connections.close_where(concerned, window);
+        let has_other_rights = |peer: &Arc<Peer>| for_all || !before.gives_same_rights(&policy, peer);
+        let (count, closing) =
+            connections.close_where(&|one| one.peer().is_some_and(has_other_rights), window);
         if count > 0 {
             tracing::info!(
                 connections = count,

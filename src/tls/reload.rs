@@ -31,10 +31,6 @@ impl<T> Reloaded<T> {
         }
         self.load()
     }
-
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.0.same_channel(&other.0)
-    }
 }
 
 impl<T> Clone for Reloaded<T> {
