@@ -45,7 +45,8 @@ pub struct Listener {
 #[derive(Debug)]
 enum Bound {
     Tcp(TcpListener),
-    Unix(UnixSocket),
+    /// The file is removed with its listener.
+    Unix(UnixListener, #[expect(dead_code, reason = "it is removed on drop")] SocketFile),
 }
 
 enum AcceptedSocket {
@@ -81,7 +82,17 @@ impl Listener {
     ///
     /// The socket cannot be bound, or another process listens on it.
     pub fn bind_unix(path: &Path) -> io::Result<Self> {
-        UnixSocket::bind(path).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
+        let address = socket2::SockAddr::unix(path)?;
+        remove_stale(path, &address)?;
+        let socket = new_socket()?;
+        socket.bind(&address)?;
+        let found = std::fs::symlink_metadata(path)?;
+        let file = SocketFile { path: path.to_owned(), identity: (found.dev(), found.ino()) };
+        // The mode is set before `listen`, so that no client connects with another one.
+        let mode = found.permissions().mode() & MODE;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        socket.listen(BACKLOG)?;
+        Ok(Self { socket: Bound::Unix(UnixListener::from_std(socket.into())?, file), tls: None })
     }
 
     /// Adds TLS. Each connection begins with the settings then in force.
@@ -94,7 +105,7 @@ impl Listener {
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Bound::Tcp(socket) => socket.local_addr().ok(),
-            Bound::Unix(_) => None,
+            Bound::Unix(..) => None,
         }
     }
 
@@ -105,8 +116,8 @@ impl Listener {
                 _ = socket.set_nodelay(true);
                 Ok(AcceptedSocket::Tcp(socket, peer))
             }
-            Bound::Unix(socket) => {
-                socket.listener.accept().await.map(|(socket, _)| AcceptedSocket::Unix(socket))
+            Bound::Unix(listener, _) => {
+                listener.accept().await.map(|(socket, _)| AcceptedSocket::Unix(socket))
             }
         }
     }
@@ -215,33 +226,11 @@ fn spawn(
 /// Mode of the file, less the umask: its owner and its group may connect.
 const MODE: u32 = 0o660;
 
-#[derive(Debug)]
-pub(super) struct UnixSocket {
-    listener: UnixListener,
-    /// Removes the file on drop.
-    _file: SocketFile,
-}
-
+/// File of a Unix socket, removed on drop.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
-}
-
-impl UnixSocket {
-    fn bind(path: &Path) -> io::Result<Self> {
-        let address = socket2::SockAddr::unix(path)?;
-        remove_stale(path, &address)?;
-        let socket = new_socket()?;
-        socket.bind(&address)?;
-        let found = std::fs::symlink_metadata(path)?;
-        let file = SocketFile { path: path.to_owned(), identity: (found.dev(), found.ino()) };
-        // The mode is set before `listen`, so that no client connects with another one.
-        let mode = found.permissions().mode() & MODE;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        socket.listen(BACKLOG)?;
-        Ok(Self { listener: UnixListener::from_std(socket.into())?, _file: file })
-    }
 }
 
 fn new_socket() -> io::Result<socket2::Socket> {
@@ -294,15 +283,15 @@ mod tests {
         let path = home.path().join("s");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a socket without a listener is left behind");
-        let first = UnixSocket::bind(&path).unwrap();
+        let first = Listener::bind_unix(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o117, 0);
-        let error = UnixSocket::bind(&path).unwrap_err();
+        let error = Listener::bind_unix(&path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
         drop(first);
         assert!(!path.exists(), "the file goes with the listener");
 
         std::fs::write(&path, "precious").unwrap();
-        let error = UnixSocket::bind(&path).unwrap_err();
+        let error = Listener::bind_unix(&path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
@@ -311,10 +300,10 @@ mod tests {
     async fn a_file_that_is_another_ones_by_now_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("s");
-        let first = UnixSocket::bind(&path).unwrap();
+        let first = Listener::bind_unix(&path).unwrap();
         let (aside, mine) = (home.path().join("aside"), path.clone());
         std::fs::rename(&path, &aside).unwrap();
-        let second = UnixSocket::bind(&mine).unwrap();
+        let second = Listener::bind_unix(&mine).unwrap();
         drop(first);
         assert!(path.exists(), "this one is the second's");
         drop(second);
