@@ -79,7 +79,7 @@ impl Reloader {
         let put_in_force = move |files: &Files| {
             let Loaded { value, facts } = load(files)?;
             held.send_replace(Arc::new(value));
-            Ok(Loaded { value: (), facts })
+            Ok(facts)
         };
         let set = FileSet {
             of: of.to_owned(),
@@ -120,7 +120,7 @@ impl Sets {
     }
 }
 
-type PutInForce = Box<dyn Fn(&Files) -> Result<Loaded<()>, LoadError> + Send>;
+type PutInForce = Box<dyn Fn(&Files) -> Result<Vec<Fact>, LoadError> + Send>;
 
 struct FileSet {
     of: String,
@@ -149,7 +149,7 @@ impl FileSet {
             warn_of_exposed_keys(&self.of, files);
         }
         match read.and_then(|files| (self.put_in_force)(&files)) {
-            Ok(Loaded { facts, .. }) => {
+            Ok(facts) => {
                 telemetry::tls_read(&self.of, 1, 0);
                 announce(
                     &self.of,
@@ -175,12 +175,12 @@ fn warn_of_exposed_keys(of: &str, files: &Files) {
 
 fn announce(of: &str, facts: &[Fact], what: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    for Fact { which, expires, fingerprint } in facts {
+    for Fact { which, expires } in facts {
         telemetry::report_tls_expiry(of, which, *expires);
         if i64::try_from(now).is_ok_and(|now| *expires <= now) {
-            tracing::warn!(of, which, expires, fingerprint, "{what}, though this one has expired");
+            tracing::warn!(of, which, expires, "{what}, though this one has expired");
         } else {
-            tracing::info!(of, which, expires, fingerprint, "{what}");
+            tracing::info!(of, which, expires, "{what}");
         }
     }
 }

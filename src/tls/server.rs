@@ -153,8 +153,7 @@ impl ListenerTls {
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         if let Some(revoked) = &self.crl_file {
             let lists = files.revocation_lists(revoked)?;
-            facts.extend(fact_of_lists(&lists, revoked)?);
-            if !lists.iter().any(|list| is_by_one_of(list, &authorities)) {
+            if !note_lists(&lists, revoked, &authorities, facts)? {
                 let (lists, of) = (revoked.display(), path.display());
                 tracing::warn!(
                     "no list in {lists} is by an authority in {of}: nothing that these revoked counts"
@@ -229,25 +228,27 @@ impl ClientCertVerifier for ShortChains {
     }
 }
 
-/// When the first list is out of date, if any list says so.
-fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Result<Option<Fact>, LoadError> {
-    let mut expires = None;
+/// Notes when the first list is out of date, if any list says so. Returns whether one of these authorities issued
+/// any of the lists, by its name.
+fn note_lists(
+    lists: &[CertificateRevocationListDer<'_>],
+    path: &Path,
+    authorities: &[CertificateDer<'_>],
+    facts: &mut Vec<Fact>,
+) -> Result<bool, LoadError> {
+    let (mut expires, mut is_ours) = (None, false);
     for der in lists {
         let (_, list) = CertificateRevocationList::from_der(der)
             .map_err(|_| LoadError::unusable(path, "a revocation list in it is none of X.509"))?;
         let next = list.next_update().map(|next| next.timestamp());
         expires = expires.into_iter().chain(next).min();
+        is_ours |= authorities.iter().any(|der| {
+            X509Certificate::from_der(der)
+                .is_ok_and(|(_, authority)| authority.subject().as_raw() == list.issuer().as_raw())
+        });
     }
-    Ok(expires.map(|expires| Fact { which: "crl", expires, fingerprint: String::new() }))
-}
-
-/// Whether one of these authorities issued the list, by its name.
-fn is_by_one_of(list: &CertificateRevocationListDer<'_>, authorities: &[CertificateDer<'_>]) -> bool {
-    let Ok((_, list)) = CertificateRevocationList::from_der(list) else { return false };
-    authorities.iter().any(|der| {
-        X509Certificate::from_der(der)
-            .is_ok_and(|(_, authority)| authority.subject().as_raw() == list.issuer().as_raw())
-    })
+    facts.extend(expires.map(|expires| Fact { which: "crl", expires }));
+    Ok(is_ours)
 }
 
 /// Cause of a failed handshake, as a label of a metric.

@@ -100,17 +100,15 @@ impl ClientFiles {
             Some(path) => authorities(files, path, "ca", &mut facts)?.0,
             None => authorities_of_the_system(self.settings.authorities)?,
         });
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
-        let chain = match &self.files.crl_file {
-            // An authority without a list has revoked nothing.
-            Some(path) => builder
-                .with_crls(files.revocation_lists(path)?)
-                .allow_unknown_revocation_status()
-                .build()
-                .map_err(|error| LoadError::unusable(path, error))?,
-            // Fails only without authorities; here there are some.
-            None => builder.build().map_err(|error| LoadError::unusable(Path::new("ca_file"), error))?,
-        };
+        let lists = self.files.crl_file.as_ref().map(|path| files.revocation_lists(path)).transpose()?;
+        // An authority without a list has revoked nothing.
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .with_crls(lists.unwrap_or_default())
+            .allow_unknown_revocation_status()
+            .build();
+        // Without lists it fails only without authorities; here there are some.
+        let lists = self.files.crl_file.as_deref().unwrap_or_else(|| Path::new("ca_file"));
+        let chain = chain.map_err(|error| LoadError::unusable(lists, error))?;
         let verifier: Arc<dyn ServerCertVerifier> = match &self.expected {
             ServerIdentity::Name(_) => chain,
             ServerIdentity::Spiffe(id) => {

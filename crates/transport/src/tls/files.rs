@@ -50,8 +50,6 @@ pub struct Fact {
     pub which: &'static str,
     /// Earliest expiry, in seconds since 1970.
     pub expires: i64,
-    /// Identifies it; empty where that is of no use.
-    pub fingerprint: String,
 }
 
 /// `Debug` prints the names only.
@@ -190,7 +188,7 @@ pub fn authorities(
     Ok((roots, certificates))
 }
 
-/// Fingerprint of the first certificate, and the earliest expiry.
+/// Earliest expiry of these certificates.
 ///
 /// # Errors
 ///
@@ -206,13 +204,5 @@ pub fn fact(
             .map_err(|_| LoadError::unusable(path, format!("certificate {} is none of X.509", at + 1)))?;
         expires = expires.min(certificate.validity().not_after.timestamp());
     }
-    let fingerprint = certificates.first().map(|der| sha256(der)).unwrap_or_default();
-    Ok(Fact { which, expires, fingerprint })
-}
-
-/// SHA-256 in hexadecimal, as of `openssl x509 -fingerprint -sha256` without colons.
-fn sha256(der: &[u8]) -> String {
-    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-    let hash = suite.tls13().map(|suite| suite.common.hash_provider.hash(der));
-    hash.iter().flat_map(|hash| hash.as_ref()).map(|byte| format!("{byte:02x}")).collect()
+    Ok(Fact { which, expires })
 }
