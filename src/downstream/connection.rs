@@ -205,11 +205,8 @@ impl Connection {
     ///
     /// Example: 1000 names of 20 bytes each cost 1000 × (64 + 20) bytes.
     pub(super) fn cost(&self) -> usize {
-        /// Bytes that a name takes beside its text.
-        const NAME: usize = 64;
         let bytes = [Usage::Requests, Usage::Versions, Usage::NameBytes, Usage::Http2, Usage::Sending];
-        let of_names = self.used(Usage::Names).saturating_mul(NAME);
-        bytes.into_iter().map(|usage| self.used(usage)).fold(of_names, usize::saturating_add)
+        bytes.into_iter().map(|usage| self.used(usage)).fold(0, usize::saturating_add)
     }
 
     /// Takes the request to poll its streams, if any.
@@ -251,7 +248,7 @@ pub(super) enum Usage {
     Versions,
     /// Names that its streams subscribe to.
     Names,
-    /// Bytes of the text of these names.
+    /// Bytes of these names.
     NameBytes,
     /// Bytes that HTTP/2 keeps for it.
     Http2,
@@ -313,9 +310,11 @@ impl NameShare {
         bytes: usize,
         rules: &SessionConfig,
     ) -> Result<(), SessionError> {
+        /// Bytes that a name takes beside its text.
+        const NAME: usize = 64;
         let grew = names > self.names.amount;
         let all = self.names.set(names);
-        self.bytes.set(bytes);
+        self.bytes.set(names * NAME + bytes);
         if grew { rules.check_connection(all) } else { Ok(()) }
     }
 }

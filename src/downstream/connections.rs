@@ -226,7 +226,7 @@ mod tests {
         let open: Vec<_> =
             (0..6).map(|at| connections.open(Duration::from_secs(3600), now + at * second)).collect();
         open[1].connection.set_used(Usage::Sending, 2 << 20);
-        open[2].connection.set_used(Usage::Names, 1000);
+        open[2].connection.set_used(Usage::NameBytes, 64_000);
         open[3].connection.set_used(Usage::NameBytes, 1 << 20);
         open[4].connection.set_used(Usage::Http2, 4 << 20);
         let unsent = Unsent::new(usize::MAX);
