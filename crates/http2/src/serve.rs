@@ -169,8 +169,8 @@ where
 
     /// Schedules all streams. The connection must be polled next.
     pub fn look(&mut self) {
-        let streams: Vec<u32> = self.connection.streams.iter().map(|stream| stream.id).collect();
-        streams.into_iter().for_each(|stream| self.connection.schedule(stream));
+        let Connection { streams, scheduled, .. } = &mut self.connection;
+        scheduled.extend(streams.iter().map(|stream| stream.id));
     }
 
     /// Starts a graceful shutdown: sends GOAWAY and schedules all open streams, so that they can

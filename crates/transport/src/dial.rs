@@ -438,19 +438,6 @@ impl AsyncWrite for FirstFrameProbe {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, slices));
-        self.written(result, slices.iter().map(|slice| slice.len()).sum())
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
-    }
 }
 
 #[cfg(test)]
