@@ -16,7 +16,7 @@ use super::connection::NameShare;
 use super::grpc_status::{Status, report, retry_after};
 use super::request_memory::MemoryShare;
 use super::scheduler::BackgroundDrop;
-use super::server_state::{ServerState, Services, enter};
+use super::server_state::{Services, enter};
 use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
 use crate::fleet::{PollRequest, Registration};
 use crate::groups::GroupSeat;
@@ -26,7 +26,7 @@ use crate::pool::Share;
 use crate::proto;
 use crate::resource::Kind;
 use crate::subscription::{Poll, SessionConfig};
-use crate::telemetry::PollOutcome;
+use crate::telemetry::{self, PollOutcome};
 use crate::upstream::Stay;
 
 /// Envoy's header for the milliseconds that it waits.
@@ -106,7 +106,7 @@ pub(super) async fn open(
     let read = || Poll::new(cache, &client.rules, &polls.memory, kind, request, from, hold, now);
     let poll = client.server.scheduler.run_when_free(is_long, read).await;
     let poll = poll.inspect_err(|refusal| client.server.note_denial(refusal, &*client.peer, || node_id))?;
-    ServerState::note_hidden(poll.hidden());
+    telemetry::hidden(poll.hidden());
     let mut names = NameShare::new(&client.connection);
     names.set(poll.names(), poll.name_bytes(), &client.rules)?;
     let registration =

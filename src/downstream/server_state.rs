@@ -31,7 +31,7 @@ use crate::identity::{Peer, Source};
 use crate::pool::{Account, Pool, Share};
 use crate::proto::Node;
 use crate::resource::wire::{self, Value};
-use crate::subscription::{HiddenCounts, PollHistory, Session, SessionConfig, SessionError, observes};
+use crate::subscription::{PollHistory, Session, SessionConfig, SessionError, observes};
 use crate::upstream::Stay;
 use crate::{RelayIdentity, telemetry};
 
@@ -110,12 +110,6 @@ impl ServerState {
             tracing::warn!(%peer, suppressed, "a client speaks TLS to a listener without `tls`, and is refused: give the listener `tls`, or take `transport_socket` out of the client's cluster of this relay");
         }
     }
-
-    /// Counts requested names and wildcards that are hidden from the peer.
-    pub(super) fn note_hidden(hidden: HiddenCounts) {
-        telemetry::hidden("name", hidden.names);
-        telemetry::hidden("wildcard", hidden.wildcards);
-    }
 }
 
 /// Remedy for the most common mistake in a bootstrap.
@@ -152,11 +146,6 @@ impl PollState {
     /// Takes a slot for a poll that waits or arrives slowly; `None` if its address has too many.
     pub(super) fn park(&self, source: Source, policy: &Policy) -> Option<Share> {
         self.parked.take_one(Account::Source(source), usize::MAX, policy.polls.max_polls_per_peer).ok()
-    }
-
-    /// Drops unused responses. Call it periodically.
-    pub async fn tidy(&self) {
-        self.responses.tidy().await;
     }
 }
 

@@ -231,7 +231,7 @@ impl StreamBody {
             self.requests.put_back(message);
             return None;
         };
-        ServerState::note_hidden(self.session.take_hidden());
+        telemetry::hidden(self.session.take_hidden());
         Some(told.map_err(|refusal| {
             let (protocol, client) = (self.session.protocol(), self.session.client());
             let node = || match client {

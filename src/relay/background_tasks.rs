@@ -78,7 +78,7 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
             tick.tick().await;
             status.metrics.run_upkeep();
             telemetry::report_lost_lines();
-            server.polls.tidy().await;
+            status.responses.tidy().await;
         }
     };
     let rejections = async {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltafan_core::cache::Protocol;
 use deltafan_core::resource::Kind;
+use deltafan_core::subscription::HiddenCounts;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::LogThrottle;
@@ -197,10 +198,12 @@ pub fn denied(what: &'static str) {
     Cause::Denied.note();
 }
 
-/// Counts requested names that are hidden from a peer. The client is served without them.
-pub fn hidden(what: &'static str, count: u64) {
-    if count > 0 {
-        counter!(DENIED, "what" => what).increment(count);
+/// Counts requested names and wildcards that are hidden from a peer. The client is served without them.
+pub fn hidden(counts: HiddenCounts) {
+    for (what, count) in [("name", counts.names), ("wildcard", counts.wildcards)] {
+        if count > 0 {
+            counter!(DENIED, "what" => what).increment(count);
+        }
     }
 }
 
