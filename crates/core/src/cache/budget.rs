@@ -6,12 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use moka::policy::EvictionPolicy;
-
 use super::change_history::History;
 use super::segments::Interner;
-use super::update::Update;
-use super::update_cache::{ByteCache, ByteQuota};
+use super::update_cache::KeptUpdates;
 use crate::pool::Pool;
 
 /// Limits of the cache.
@@ -50,9 +47,7 @@ pub(super) struct Pools {
 /// Memory that caches share.
 #[derive(Debug)]
 pub struct Budget {
-    pub(super) updates: ByteCache,
-    /// Bytes that cohorts may keep outside the byte cache.
-    pub(super) small: Arc<ByteQuota>,
+    pub(super) updates: Arc<KeptUpdates>,
     /// Number of encoded frames.
     pub(super) encodes: Arc<AtomicU64>,
     pub(super) pools: Pools,
@@ -65,15 +60,8 @@ pub struct Budget {
 impl Budget {
     /// Creates a budget with this many bytes of shared encodings.
     pub fn new(encoded_bytes: u64) -> Self {
-        let small = encoded_bytes / 4;
-        let updates = moka::sync::Cache::builder()
-            .max_capacity(encoded_bytes - small)
-            .weigher(|_, update: &Arc<Update>| update.weight())
-            .eviction_policy(EvictionPolicy::lru())
-            .build_with_hasher(foldhash::fast::RandomState::default());
         Self {
-            updates,
-            small: Arc::new(ByteQuota::new(small)),
+            updates: KeptUpdates::new(encoded_bytes),
             encodes: Arc::default(),
             pools: Pools::default(),
             history: None,

@@ -1,7 +1,6 @@
 //! Next update from a position: found among those that the cohort shares, or computed from a snapshot.
 //!
-//! A cohort keeps small updates; the others are in a byte-weighed cache. Both are bounded: a missing update is
-//! made again.
+//! A cohort keeps a bounded number of updates: a missing one is made again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,16 +22,14 @@ use super::position::{FellBehindError, Part, Position};
 use super::snapshot::Snapshot;
 use super::subscription::{Protocol, StreamProfile, Subscription, TtlSupport};
 use super::update::{OwedItems, Update};
-use super::update_cache::{ByteCache, ByteQuota, CohortId, UpdateKey};
+use super::update_cache::KeptUpdates;
 use crate::resource::{Name, Resource, TypeUrl};
 
 #[derive(Debug)]
 pub struct Encoder {
-    /// Number of its cache among those that share the byte cache.
+    /// Number of its cache among those of a budget.
     cache: u64,
-    updates: ByteCache,
-    /// Bytes that cohorts may keep outside the byte cache.
-    small: Arc<ByteQuota>,
+    updates: Arc<KeptUpdates>,
     encodes: Arc<AtomicU64>,
     /// Size at which an answer is cut. An answer in parts goes on when this changes.
     response_bytes: AtomicUsize,
@@ -42,8 +39,7 @@ impl Encoder {
     pub(super) fn new(budget: &Budget, response_bytes: usize) -> Self {
         Self {
             cache: budget.number(),
-            updates: budget.updates.clone(),
-            small: Arc::clone(&budget.small),
+            updates: Arc::clone(&budget.updates),
             encodes: Arc::clone(&budget.encodes),
             response_bytes: AtomicUsize::new(response_bytes),
         }
@@ -78,18 +74,12 @@ impl Encoder {
         if !cohort.is_shared() {
             return make();
         }
-        let id = CohortId { cache: self.cache, cohort: cohort.id };
-        if let Some(found) = cohort.update_cache().find(touched, position, id, &self.updates, now) {
+        if let Some(found) = cohort.update_cache().find(touched, position, now) {
             return Ok(found);
         }
         // Made without the lock: of two, the first one kept is used.
         let made = make()?;
-        let key = UpdateKey { cohort: id, touched, position: position.clone() };
-        Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
-    }
-
-    pub(super) fn forget(&self, cohort: &Cohort) {
-        cohort.update_cache().clear(&self.updates);
+        Ok(cohort.update_cache().put(touched, position, made, &self.updates, now))
     }
 
     /// Makes an update. `source` was loaded after the cohort's `changes` and `touched`: it has everything marked.
@@ -109,13 +99,6 @@ impl Encoder {
         let mut update = Diff::new(source, cohort, position, owed, touched, limit, now).run();
         update.changes = (update.to >= touched).then_some(changes);
         Ok(update)
-    }
-}
-
-impl Drop for Encoder {
-    /// Otherwise the byte cache would free the updates of a released group only at its next use.
-    fn drop(&mut self) {
-        self.updates.run_pending_tasks();
     }
 }
 

@@ -44,7 +44,7 @@ impl fmt::Display for Generation {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Newest addition or change sent.
     pub added: Generation,
@@ -61,7 +61,7 @@ pub struct Position {
 /// Example: 1,000 members do not fit into one response. The first part ends with `m500`, at generation 20: the
 /// client is at `Members { at: 20, after: "m500" }`. Then `m100` changes at 21. The second part holds `m501`
 /// and later. The run is over, and the next update, from 20 on, holds `m100`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Part {
     /// Nothing was sent yet. Not generation zero, which is complete for an empty store.
     #[default]

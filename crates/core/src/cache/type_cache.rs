@@ -323,7 +323,7 @@ impl Membership {
 
     /// Changes the subscription in place with [`CohortIndex::alter`].
     fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
-        let (old, dirty) = {
+        let (_old, dirty) = {
             let mut cohort_index = self.of.cohort_index.lock();
             let snapshot = self.of.snapshot();
             let cohort =
@@ -333,7 +333,6 @@ impl Membership {
             // Dropped after the lock.
             (std::mem::replace(&mut self.cohort, cohort), cohort_index.is_dirty())
         };
-        self.of.encoder.forget(&old);
         if dirty {
             self.of.interest.wake();
         }
@@ -386,17 +385,12 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let (is_over, dirty) = {
-            let mut cohort_index = self.of.cohort_index.lock();
-            let is_over = self.cohort.remove(self.member_at);
-            if is_over {
-                CohortIndex::leave(&mut cohort_index, self.cohort_at, self.wake_handle.peer());
-            }
-            (is_over, cohort_index.is_dirty())
-        };
-        if is_over {
-            self.of.encoder.forget(&self.cohort);
+        let mut cohort_index = self.of.cohort_index.lock();
+        if self.cohort.remove(self.member_at) {
+            CohortIndex::leave(&mut cohort_index, self.cohort_at, self.wake_handle.peer());
         }
+        let dirty = cohort_index.is_dirty();
+        drop(cohort_index);
         if dirty {
             self.of.interest.wake();
         }

@@ -298,10 +298,10 @@ impl Update {
         }
     }
 
-    pub(super) fn weight(&self) -> u32 {
+    pub(super) fn weight(&self) -> u64 {
         let bytes: usize = self.resources.iter().map(|resource| resource.delta_entry().len()).sum();
         let bytes = bytes + self.own_bytes() + self.errors.as_deref().map_or(0, UpdateErrors::weight);
-        u32::try_from(bytes + 512 + 16 * (self.segments.len() + self.removed.len())).unwrap_or(u32::MAX)
+        (bytes + 512 + 16 * (self.segments.len() + self.removed.len())) as u64
     }
 }
 

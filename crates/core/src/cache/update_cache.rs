@@ -1,154 +1,145 @@
-//! Newest updates of a cohort.
+//! Updates that cohorts keep for their members, and the bytes that all of them may take.
 //!
-//! Nearly all members are at one of a few positions, so a short list suffices. It owns small updates; large ones
-//! are in the byte cache.
+//! Nearly all members of a cohort are at one of a few positions, so a list suffices. A cohort drops superseded updates at
+//! once; if the bytes run out, the oldest updates of all cohorts go.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::Generation;
 use super::position::Position;
 use super::update::Update;
 
-/// Updates up to this weight in bytes skip the byte cache: for small cohorts it costs more than it saves.
-const SMALL: u32 = 16 << 10;
-/// Positions searched one by one.
-const NEAR: usize = 4;
+/// Most positions of which a cohort keeps the updates.
+const POSITIONS: usize = 256;
 
-/// The byte cache. Superseded updates leave it at once, so eviction takes the oldest of the others.
-pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::fast::RandomState>;
-
-/// A cohort among those of all caches with this byte cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CohortId {
-    pub(super) cache: u64,
-    pub(super) cohort: u64,
-}
-
-/// Key of an update. `touched` stands for the state: nothing that concerns the cohort changed since.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct UpdateKey {
-    pub(super) cohort: CohortId,
-    pub(super) touched: Generation,
-    pub(super) position: Position,
-}
-
-/// Updates of one cohort at one `touched`; superseded ones are dropped at once.
+/// Updates of one cohort at one `touched`: nothing that concerns the cohort changed since.
 #[derive(Debug, Default)]
 pub(super) struct UpdateCache {
     touched: Generation,
-    small: Vec<(Position, Arc<Update>, ByteQuotaGuard)>,
-    /// In the byte cache.
-    large: Vec<UpdateKey>,
-}
-
-/// Bytes for small updates of all cohorts. Each encoding takes of them, so there is no lock.
-#[derive(Debug)]
-pub(super) struct ByteQuota {
-    left: AtomicU64,
-}
-
-impl ByteQuota {
-    pub(super) const fn new(bytes: u64) -> Self {
-        Self { left: AtomicU64::new(bytes) }
-    }
-
-    /// Takes bytes until the guard is dropped; `None` if fewer are left.
-    fn take(self: &Arc<Self>, bytes: u32) -> Option<ByteQuotaGuard> {
-        let less = |left: u64| left.checked_sub(bytes.into());
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
-        Some(ByteQuotaGuard { of: Arc::clone(self), bytes })
-    }
-}
-
-/// Bytes of a [`ByteQuota`]; given back on drop.
-#[derive(Debug)]
-struct ByteQuotaGuard {
-    of: Arc<ByteQuota>,
-    bytes: u32,
-}
-
-impl Drop for ByteQuotaGuard {
-    fn drop(&mut self) {
-        self.of.left.fetch_add(self.bytes.into(), Ordering::Relaxed);
-    }
+    kept: Vec<(Position, KeptUpdate)>,
 }
 
 impl UpdateCache {
-    pub(super) fn find(
-        &self,
-        touched: Generation,
-        position: &Position,
-        cohort: CohortId,
-        cache: &ByteCache,
-        now: Instant,
-    ) -> Option<Arc<Update>> {
-        if self.touched != touched {
-            return None;
-        }
-        let found = match self.small.iter().find(|(other, ..)| other == position) {
-            Some((_, update, _)) => Some(Arc::clone(update)),
-            None if self.large.is_empty() => None,
-            None => cache.get(&UpdateKey { cohort, touched, position: position.clone() }),
-        };
-        found.filter(|update| update.has_current_ttls(now))
-    }
-
-    /// Removes the updates of an ended cohort from the byte cache.
-    pub(super) fn clear(&mut self, cache: &ByteCache) {
-        self.large.drain(..).for_each(|key| cache.invalidate(&key));
+    pub(super) fn find(&self, touched: Generation, position: &Position, now: Instant) -> Option<Arc<Update>> {
+        let (_, found) = self.kept.iter().find(|(other, _)| self.touched == touched && other == position)?;
+        found.update.upgrade().filter(|update| update.has_current_ttls(now))
     }
 
     /// Keeps and returns an update, or returns the one put there meanwhile.
     pub(super) fn put(
         &mut self,
-        key: UpdateKey,
+        touched: Generation,
+        position: &Position,
         made: Arc<Update>,
-        quota: &Arc<ByteQuota>,
-        cache: &ByteCache,
+        all: &Arc<KeptUpdates>,
         now: Instant,
     ) -> Arc<Update> {
-        let UpdateKey { cohort, touched, ref position } = key;
         if self.touched > touched {
             return made;
         }
-        if self.touched < touched {
-            self.small.clear();
-            self.clear(cache);
-            self.touched = touched;
-        }
-        if let Some(found) = self.find(touched, position, cohort, cache, now) {
+        if let Some(found) = self.find(touched, position, now) {
             return found;
         }
-        self.small.retain(|(other, ..)| other != position);
-        let is_small = self.small.len() < NEAR && made.weight() <= SMALL;
-        if let Some(guard) = if is_small { quota.take(made.weight()) } else { None } {
-            self.small.reserve_exact(1);
-            self.small.push((position.clone(), Arc::clone(&made), guard));
-            return made;
+        self.kept.retain(|(other, _)| self.touched == touched && other != position);
+        if self.kept.len() == POSITIONS {
+            self.kept.remove(0);
         }
-        cache.insert(key.clone(), Arc::clone(&made));
-        // A replacement of one with outdated TTLs is listed already.
-        if !made.has_ttls() || !self.large.contains(&key) {
-            self.large.push(key);
-        }
+        self.touched = touched;
+        self.kept.reserve_exact(1);
+        self.kept.push((position.clone(), KeptUpdates::keep(all, &made)));
         made
+    }
+}
+
+/// The kept updates of all cohorts.
+#[derive(Debug)]
+pub(super) struct KeptUpdates {
+    limit: u64,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    bytes: u64,
+    numbers: u64,
+    /// Updates and their weights, oldest first.
+    updates: BTreeMap<u64, (Arc<Update>, u64)>,
+}
+
+impl KeptUpdates {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, table: Mutex::default() })
+    }
+
+    fn keep(this: &Arc<Self>, made: &Arc<Update>) -> KeptUpdate {
+        let weight = made.weight();
+        // Declared first: updates are dropped without the lock.
+        let mut gone = Vec::new();
+        let table = &mut *this.table.lock();
+        table.numbers += 1;
+        table.bytes += weight;
+        table.updates.insert(table.numbers, (Arc::clone(made), weight));
+        while table.bytes > this.limit
+            && let Some((_, (oldest, weight))) = table.updates.pop_first()
+        {
+            table.bytes -= weight;
+            gone.push(oldest);
+        }
+        KeptUpdate { update: Arc::downgrade(made), of: Arc::clone(this), number: table.numbers }
+    }
+}
+
+/// An update as long as the bytes suffice; its bytes are given back on drop.
+#[derive(Debug)]
+struct KeptUpdate {
+    update: Weak<Update>,
+    of: Arc<KeptUpdates>,
+    number: u64,
+}
+
+impl Drop for KeptUpdate {
+    fn drop(&mut self) {
+        let mut table = self.of.table.lock();
+        let gone = table.updates.remove(&self.number);
+        table.bytes -= gone.as_ref().map_or(0, |(_, weight)| *weight);
+        // The update itself is dropped without the lock.
+        drop(table);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::resource;
+    use super::super::subscription::{Protocol, StreamProfile, Subscription, TtlSupport};
+    use super::super::{Budget, Cache, Change, Limits, Op, View};
     use super::*;
+    use crate::resource::{Kind, Name, TypeUrl};
 
     #[test]
-    fn bytes_come_back() {
-        let quota = Arc::new(ByteQuota::new(10));
-        let six = quota.take(6);
-        assert!(six.is_some() && quota.take(5).is_none());
-        let four = quota.take(4);
-        assert!(four.is_some() && quota.take(1).is_none());
-        drop(six);
-        assert!(quota.take(6).is_some());
+    fn the_oldest_updates_go_if_the_bytes_run_out_and_those_of_a_cohort_with_it() {
+        let (type_url, now): (TypeUrl, _) = (Kind::Endpoint.into(), Instant::now());
+        // Two such updates fit, but not three.
+        let budget = Budget::new(3_000);
+        let (cache, mut writer) = Cache::guarded(Limits::default(), &budget, None);
+        let set = |name| Op::held(View::Named, resource(&type_url, name, "1", &[0; 600]), None);
+        let change = Change { ops: ["a", "b", "c"].map(set).into(), ..Change::default() };
+        writer.apply(&type_url, change, now).unwrap();
+        let of = cache.of(&type_url).unwrap();
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
+        let cohorts = ["a", "b", "c"].map(|name: &str| {
+            [(); 2].map(|()| of.join(Subscription::new(false, [Name::from(name)]), profile, &Arc::default()))
+        });
+        let update = |at: usize| of.update(cohorts[at][0].cohort(), &Position::default(), now).unwrap();
+        let made = [0, 1, 2].map(|at| Arc::downgrade(&update(at)));
+        let users = || made.each_ref().map(Weak::strong_count);
+        assert_eq!(users(), [0, 1, 1], "the oldest made room");
+        assert!(made[1].ptr_eq(&Arc::downgrade(&update(1))) && made[2].ptr_eq(&Arc::downgrade(&update(2))));
+        drop(cohorts);
+        assert_eq!((users(), budget.updates.table.lock().bytes), ([0; 3], 0));
     }
 }
