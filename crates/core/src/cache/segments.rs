@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::chunks::{Chunk, Chunks};
 use super::entry::Entry;
+use super::subscription::Protocol;
 use crate::resource::{Collection, Resource};
 
 /// Neighbours in the table, with their encodings.
@@ -45,20 +46,23 @@ impl Segment {
         self.entries.last().map(|entry| entry.name().as_str())
     }
 
-    /// Members as elements of `DeltaDiscoveryResponse.resources`.
-    pub(super) fn delta(&self) -> &Bytes {
-        self.made.delta.get_or_init(|| concat(self.members().map(|resource| &resource.delta_entry()[..])))
+    /// Members as elements of a response's `resources`.
+    pub(super) fn encoded(&self, protocol: Protocol) -> &Bytes {
+        self.made.encoded[protocol as usize].get_or_init(|| {
+            let parts = self.members().map(|resource| match protocol {
+                Protocol::Delta => &resource.delta_entry()[..],
+                Protocol::Sotw => resource.sotw_entry(),
+            });
+            let mut out = BytesMut::with_capacity(parts.clone().map(<[u8]>::len).sum());
+            parts.for_each(|part| out.extend_from_slice(part));
+            out.freeze()
+        })
     }
 
-    /// Length of [`delta`](Self::delta), without encoding it.
+    /// Length of the encoding for delta, without making it.
     pub(super) fn delta_len(&self) -> usize {
         let sum = || self.members().map(|resource| resource.delta_entry().len()).sum();
-        self.made.delta.get().map_or_else(sum, Bytes::len)
-    }
-
-    /// Members as elements of `DiscoveryResponse.resources`.
-    pub(super) fn sotw(&self) -> &Bytes {
-        self.made.sotw.get_or_init(|| concat(self.members().map(|resource| resource.sotw_entry())))
+        self.made.encoded[Protocol::Delta as usize].get().map_or_else(sum, Bytes::len)
     }
 }
 
@@ -118,7 +122,7 @@ impl Segments {
         let is_new =
             |segment: &Segment| segment.made.members.is_empty() && segment.members().next().is_some();
         for slot in self.list.iter_mut().filter(|segment| is_new(segment)) {
-            let encodings = Encodings::of(slot.members().cloned().collect());
+            let encodings = Encodings { members: slot.members().cloned().collect(), ..Encodings::default() };
             Arc::make_mut(slot).made = interner.share_encodings(encodings);
         }
     }
@@ -183,8 +187,8 @@ fn find_or_insert<T>(
 pub(super) struct Encodings {
     /// Resources of these encodings if caches share them; else empty.
     members: Box<[Arc<Resource>]>,
-    delta: OnceLock<Bytes>,
-    sotw: OnceLock<Bytes>,
+    /// By [`Protocol`].
+    encoded: [OnceLock<Bytes>; 2],
 }
 
 impl fmt::Debug for Encodings {
@@ -192,19 +196,6 @@ impl fmt::Debug for Encodings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Encodings").field("members", &self.members.len()).finish_non_exhaustive()
     }
-}
-
-impl Encodings {
-    /// Encodings that caches with these resources may share.
-    fn of(members: Box<[Arc<Resource>]>) -> Self {
-        Self { members, ..Self::default() }
-    }
-}
-
-fn concat<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
-    let mut out = BytesMut::with_capacity(parts.clone().map(<[u8]>::len).sum());
-    parts.for_each(|part| out.extend_from_slice(part));
-    out.freeze()
 }
 
 #[cfg(test)]
@@ -263,7 +254,7 @@ mod tests {
             table.share(&interner);
             table
         };
-        let delta = |table: &Segments| table.after(None)[0].delta().clone();
+        let delta = |table: &Segments| table.after(None)[0].encoded(Protocol::Delta).clone();
         let (one, mut same, other) = (table(b"x"), table(b"x"), table(b"y"));
         assert_eq!(delta(&one).as_ptr(), delta(&same).as_ptr());
         assert_ne!(delta(&one), delta(&other));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -23,10 +23,6 @@ use super::snapshot::Snapshot;
 use super::subscription::{Protocol, StreamProfile, Subscription};
 use super::view_leases::MOMENT;
 use crate::resource::{Constraints, Name, Resource, TypeUrl, clusters_in_routes, resource_name};
-
-// Field numbers of `resource_errors`.
-const DELTA_ERRORS: u8 = 9;
-const SOTW_ERRORS: u8 = 7;
 
 /// Items to send one client besides its cohort's updates.
 #[derive(Clone, Debug, Default)]
@@ -211,37 +207,34 @@ impl Update {
                     early = self.removed.iter().filter(|name| withdrawn.contains(*name)).cloned().collect();
                     &early[..]
                 };
-                let errors = self.encode_errors(class, DELTA_ERRORS);
-                self.splice(nonce, &self.system_version, [removed, &self.absent], &errors, &[])
+                self.splice(class, nonce, &self.system_version, [removed, &self.absent], &[])
             }
             Protocol::Sotw => {
                 let is_kept =
                     |ghost: &&Arc<Resource>| class == Class::Additions && !withdrawn.contains(ghost.name());
                 let ghosts: Vec<_> = self.ghosts.iter().filter(is_kept).cloned().collect();
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
-                let errors = self.encode_errors(class, SOTW_ERRORS);
-                self.splice(nonce, &format!("{union:032x}"), [&[], &[]], &errors, &ghosts)
+                self.splice(class, nonce, &format!("{union:032x}"), [&[], &[]], &ghosts)
             }
         }
-    }
-
-    fn encode_errors(&self, class: Class, number: u8) -> BytesMut {
-        let spelled = self.asked.as_ref().and_then(Subscription::spellings);
-        self.errors.as_deref().map(|errors| errors.encode(class, number, spelled)).unwrap_or_default()
     }
 
     /// `ghosts`: removed resources that are still sent.
     fn splice(
         &self,
+        class: Class,
         nonce: Nonce,
         version: &str,
         removed: [&[Name]; 2],
-        errors: &[u8],
         ghosts: &[Arc<Resource>],
     ) -> Frame {
         let is_delta = self.profile.protocol == Protocol::Delta;
-        let bytes = self.segments.iter().map(|of| if is_delta { of.delta() } else { of.sotw() });
-        let mut pieces: SmallVec<[Piece<'_>; 4]> = bytes.map(|bytes| (bytes, 0)).collect();
+        // Field numbers of `control_plane` and `resource_errors`.
+        let (control_plane, resource_errors) = if is_delta { (7, 9) } else { (6, 7) };
+        let spellings = self.asked.as_ref().and_then(Subscription::spellings);
+        let errors = self.errors.as_deref().map(|errors| errors.encode(class, resource_errors, spellings));
+        let encoded = self.segments.iter().map(|segment| (segment.encoded(self.profile.protocol), 0));
+        let mut pieces: SmallVec<[Piece<'_>; 4]> = encoded.collect();
         for resource in self.resources.iter().chain(ghosts) {
             let (entry, tail) = resource.sotw_tail();
             match self.element(resource.name()) {
@@ -257,22 +250,12 @@ impl Update {
         let fields = Fields {
             version,
             type_url: self.type_url.as_str(),
-            control_plane: self.control_plane(),
+            control_plane: (control_plane, &self.control_plane),
             removed: spelled.as_ref().map_or(removed, |names| names.each_ref().map(Vec::as_slice)),
             removed_variants: &variants,
-            errors,
+            errors: errors.as_deref().unwrap_or_default(),
         };
         grpc_frame::splice(fields, nonce, pieces.iter().copied())
-    }
-
-    fn control_plane(&self) -> (u8, &str) {
-        const DELTA: u8 = 7;
-        const SOTW: u8 = 6;
-        let number = match self.profile.protocol {
-            Protocol::Delta => DELTA,
-            Protocol::Sotw => SOTW,
-        };
-        (number, &self.control_plane)
     }
 
     /// Moves a client to the newest state. Only for an update without content.
