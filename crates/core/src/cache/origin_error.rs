@@ -12,9 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use prost::Message as _;
 
 use super::Generation;
 use super::position::Class;
+use crate::proto::{ResourceError, ResourceName, Status};
 use crate::resource::{Name, wire};
 
 /// Longest message kept.
@@ -33,11 +35,7 @@ pub struct OriginError {
 impl OriginError {
     /// Creates an error with a message cut to 1 KiB.
     pub fn new(code: i32, message: &str) -> Self {
-        let mut end = message.len().min(MESSAGE_BYTES);
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        Self { code, message: message.split_at(end).0.into() }
+        Self { code, message: message[..message.floor_char_boundary(MESSAGE_BYTES)].into() }
     }
 
     pub const fn code(&self) -> i32 {
@@ -56,21 +54,6 @@ impl OriginError {
 
     const fn is_denial(&self) -> bool {
         self.code == PERMISSION_DENIED
-    }
-
-    /// Writes it as a `resource_errors` element with this field number.
-    pub(super) fn put(&self, out: &mut BytesMut, number: u8, name: &str) {
-        let code = i64::from(self.code).cast_unsigned();
-        let message = if self.message.is_empty() { 0 } else { wire::field_len(self.message.len()) };
-        let status = 1 + wire::encoded_len_varint(code) + message;
-        let resource_name = wire::field_len(name.len());
-        wire::put_header(out, number, wire::field_len(resource_name) + wire::field_len(status));
-        wire::put_header(out, 1, resource_name);
-        wire::put_field(out, 1, name.as_bytes());
-        wire::put_header(out, 2, status);
-        out.extend_from_slice(&[1 << 3]);
-        wire::encode_varint(code, out);
-        wire::put_field(out, 2, self.message.as_bytes());
     }
 }
 
@@ -108,7 +91,7 @@ pub(super) struct UpdateErrors {
 }
 
 impl UpdateErrors {
-    /// Encodes them as elements with this field number, with the client's spellings.
+    /// Encodes them as `resource_errors` elements with this field number, with the client's spellings.
     pub(super) fn encode(
         &self,
         class: Class,
@@ -119,7 +102,12 @@ impl UpdateErrors {
         let lost = self.lost.iter().filter(|_| class == Class::Both);
         for (name, failure) in self.sent.iter().chain(lost) {
             let name = spelled.and_then(|spelled| spelled.get(name)).unwrap_or(name);
-            failure.put(&mut out, number, name.as_str());
+            let (code, message) = (failure.code, failure.message.to_string());
+            let error = ResourceError {
+                resource_name: Some(ResourceName { name: name.to_string(), ..ResourceName::default() }),
+                error_detail: Some(Status { code, message }),
+            };
+            wire::put_field(&mut out, number, &error.encode_to_vec());
         }
         out
     }
