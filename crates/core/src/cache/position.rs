@@ -128,12 +128,7 @@ impl Position {
         }
     }
 
-    /// Whether everything up to `generation` was sent, including removals.
-    pub fn is_done(&self, generation: Generation) -> bool {
-        generation <= self.added && generation <= self.removed
-    }
-
-    /// As [`is_done`](Self::is_done), without the answer of which only a part was sent.
+    /// Whether everything up to `generation` was sent, including removals, and no answer only in part.
     pub fn was_sent_all(&self, generation: Generation) -> bool {
         self.was_sent_additions(generation) && generation <= self.removed
     }

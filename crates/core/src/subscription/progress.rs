@@ -358,12 +358,8 @@ impl TypeProgress {
     /// is 3 behind.
     pub fn lag(&self) -> u64 {
         let Some(cohort) = self.cohort.upgrade() else { return 0 };
-        let newest = cohort.touched();
-        if self.position.is_done(newest) {
-            return 0;
-        }
         let sent = self.position.added.min(self.position.removed);
-        newest.get().saturating_sub(sent.get())
+        cohort.touched().get().saturating_sub(sent.get())
     }
 
     pub fn resource_state(&self, audience: &Audience, snapshot: &Snapshot, name: &Name) -> ResourceState<'_> {

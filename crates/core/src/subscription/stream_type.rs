@@ -359,9 +359,8 @@ impl StreamType {
     fn is_quiet(&self) -> bool {
         !self.must_answer
             && self.own().owed.is_empty()
-            && !self.position.is_start()
             && !self.position.is_in_parts()
-            && self.position.is_done(self.membership.cohort().touched())
+            && self.position.was_sent_all(self.membership.cohort().touched())
     }
 
     /// Whether an evaluation would find that there is nothing to send, nothing unknown and no clock to keep.
