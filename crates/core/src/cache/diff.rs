@@ -29,7 +29,7 @@ use crate::resource::{Name, Resource, TypeUrl};
 pub struct Encoder {
     /// Number of its cache among those of a budget.
     cache: u64,
-    updates: Arc<KeptUpdates>,
+    pub(super) updates: Arc<KeptUpdates>,
     encodes: Arc<AtomicU64>,
     /// Size at which an answer is cut. An answer in parts goes on when this changes.
     response_bytes: AtomicUsize,
@@ -62,26 +62,6 @@ impl Encoder {
         &self.encodes
     }
 
-    pub(super) fn update<'s>(
-        &self,
-        source: impl Fn() -> Source<'s>,
-        cohort: &Cohort,
-        position: &Position,
-        now: Instant,
-    ) -> Result<Arc<Update>, FellBehindError> {
-        let mark @ (_, touched) = (cohort.changes(), cohort.touched());
-        let make = || self.make(mark, source(), cohort, position, &OwedItems::default(), now).map(Arc::new);
-        if !cohort.is_shared() {
-            return make();
-        }
-        if let Some(found) = cohort.update_cache().find(touched, position, now) {
-            return Ok(found);
-        }
-        // Made without the lock: of two, the first one kept is used.
-        let made = make()?;
-        Ok(cohort.update_cache().put(touched, position, made, &self.updates, now))
-    }
-
     /// Makes an update. `source` was loaded after the cohort's `changes` and `touched`: it has everything marked.
     pub(super) fn make(
         &self,
@@ -95,8 +75,27 @@ impl Encoder {
         if source.snapshot.has_forgotten(&cohort.subscription, position.removed) {
             return Err(FellBehindError);
         }
-        let limit = self.response_bytes.load(Ordering::Relaxed);
-        let mut update = Diff::new(source, cohort, position, owed, touched, limit, now).run();
+        let Source { type_url, index, snapshot } = source;
+        let (subscription, profile) = (&cohort.subscription, cohort.profile);
+        // In parts, places of entries count. Changes that are no news to the cohort move them too.
+        let is_whole = !position.is_start() && !position.is_in_parts();
+        let from = position.added.min(position.removed);
+        let diff = Diff {
+            is_timed: profile.ttl != TtlSupport::Unsupported && snapshot.leased > 0,
+            snapshot,
+            type_url,
+            index,
+            cohort,
+            subscription,
+            profile,
+            position,
+            owed,
+            now,
+            touched,
+            limit: self.response_bytes.load(Ordering::Relaxed),
+            changed: if is_whole { cohort.changed_after(from) } else { None },
+        };
+        let mut update = diff.run();
         update.changes = (update.to >= touched).then_some(changes);
         Ok(update)
     }
@@ -158,40 +157,7 @@ enum ErrorTiming {
 /// Entries with an error to send, and whether the client is owed it.
 type ErrorEntries<'s> = Vec<(&'s Arc<Entry>, ErrorTiming, bool)>;
 
-impl<'a> Diff<'a> {
-    pub(super) fn new(
-        source: Source<'a>,
-        cohort: &'a Cohort,
-        position: &'a Position,
-        owed: &'a OwedItems,
-        touched: Generation,
-        limit: usize,
-        now: Instant,
-    ) -> Self {
-        let Source { type_url, index, snapshot } = source;
-        let (subscription, profile) = (&cohort.subscription, cohort.profile);
-        // In parts, places of entries count. Changes that are no news to the cohort move them too.
-        let from = position.added.min(position.removed);
-        let whole = !position.is_start() && !position.is_in_parts();
-        let changed = if whole { cohort.changed_after(from) } else { None };
-        let is_timed = profile.ttl != TtlSupport::Unsupported && snapshot.leased > 0;
-        Self {
-            snapshot,
-            type_url,
-            index,
-            cohort,
-            subscription,
-            profile,
-            position,
-            owed,
-            now,
-            is_timed,
-            touched,
-            limit,
-            changed,
-        }
-    }
-
+impl Diff<'_> {
     pub(super) fn run(mut self) -> Update {
         let update = self.compute();
         // The change log may lag behind the snapshot: a part would move the client past unsent changes.

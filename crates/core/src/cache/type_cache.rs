@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::Generation;
 use super::change::Op;
 use super::change_history::{Loss, RemovalWatch};
 use super::cohort::{Cohort, WakeHandle};
@@ -236,7 +237,17 @@ impl TypeCache {
         position: &Position,
         now: Instant,
     ) -> Result<Arc<Update>, FellBehindError> {
-        self.encoder.update(|| self.source(), cohort, position, now)
+        let mark @ (_, touched) = (cohort.changes(), cohort.touched());
+        let make = || self.make(mark, cohort, position, &OwedItems::default(), now).map(Arc::new);
+        if !cohort.is_shared() {
+            return make();
+        }
+        if let Some(found) = cohort.update_cache().find(touched, position, now) {
+            return Ok(found);
+        }
+        // Made without the lock: of two, the first one kept is used.
+        let made = make()?;
+        Ok(cohort.update_cache().put(touched, position, made, &self.encoder.updates, now))
     }
 
     /// Next update of a client with owed items, not shared.
@@ -251,12 +262,19 @@ impl TypeCache {
         owed: &OwedItems,
         now: Instant,
     ) -> Result<Update, FellBehindError> {
-        let mark = (cohort.changes(), cohort.touched());
-        self.encoder.make(mark, self.source(), cohort, position, owed, now)
+        self.make((cohort.changes(), cohort.touched()), cohort, position, owed, now)
     }
 
-    fn source(&self) -> Source<'_> {
-        Source { type_url: &self.type_url, index: self.index, snapshot: self.snapshot() }
+    fn make(
+        &self,
+        mark: (u64, Generation),
+        cohort: &Cohort,
+        position: &Position,
+        owed: &OwedItems,
+        now: Instant,
+    ) -> Result<Update, FellBehindError> {
+        let source = Source { type_url: &self.type_url, index: self.index, snapshot: self.snapshot() };
+        self.encoder.make(mark, source, cohort, position, owed, now)
     }
 
     pub fn encoder(&self) -> &Encoder {
