@@ -41,7 +41,7 @@ mod view_leases;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -74,7 +74,7 @@ pub use writer::Writer;
 
 use cohort_index::CohortIndex;
 use set_versions::EarlierStates;
-use stores::{Bounds, Stores};
+use stores::Stores;
 
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -84,9 +84,7 @@ pub struct Cache {
     stores: RwLock<Stores>,
     interest: Arc<AtomicWaker>,
     encoder: Arc<Encoder>,
-    types: usize,
-    tombstones: AtomicUsize,
-    parameter_sets: AtomicUsize,
+    limits: Mutex<Limits>,
     /// Rollout guard; `None` if all clients are sent a change at once.
     rollout: Option<Arc<Rollout>>,
     /// `None` if no history is kept.
@@ -106,9 +104,7 @@ impl Cache {
             stores: RwLock::new(Stores::new(budget.pools.clone())),
             interest: Arc::default(),
             encoder: Arc::new(Encoder::new(budget, limits.response_bytes)),
-            types: limits.types,
-            tombstones: AtomicUsize::new(limits.tombstones),
-            parameter_sets: AtomicUsize::new(limits.parameter_sets),
+            limits: Mutex::new(limits),
             rollout: rollout.map(|settings| Arc::new(Rollout::new(settings))),
             history: budget.history.clone(),
         });
@@ -116,11 +112,10 @@ impl Cache {
         (cache, writer)
     }
 
-    /// Changes limits, except those of types and shared encodings. Surplus goes in its usual way: tombstones
-    /// with the next change, parameters with their last client.
+    /// Changes limits, except that of shared encodings. Surplus goes in its usual way: tombstones with the next
+    /// change, parameters with their last client.
     pub fn set_limits(&self, limits: &Limits) {
-        self.tombstones.store(limits.tombstones, Ordering::Relaxed);
-        self.parameter_sets.store(limits.parameter_sets, Ordering::Relaxed);
+        *self.limits.lock() = *limits;
         self.encoder.set_response_bytes(limits.response_bytes);
     }
 
@@ -156,9 +151,8 @@ impl Cache {
             self.claim_store(claim, type_url, &ParameterView::uniform(parameters.clone()).on(track))
         };
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
-        let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
-        let bounds = Bounds { types: self.types, parameter_sets };
-        self.stores.write().enter(type_url, parameter_view, claim, bounds, |index, answering| TypeCache {
+        let limits = *self.limits.lock();
+        self.stores.write().enter(type_url, parameter_view, claim, limits, |index, answering| TypeCache {
             type_url: type_url.clone(),
             parameter_view: parameter_view.clone(),
             index,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::budget::Pools;
+use super::budget::{Limits, Pools};
 use super::parameter_view::{ParameterView, Track};
 use super::type_cache::AnsweringSince;
 use super::type_cache::TypeCache;
@@ -54,12 +54,6 @@ pub enum Claim<'a> {
 impl Claim<'static> {
     /// A client without a tenant.
     pub const ANYBODY: Self = Self::Client { tenant: None, is_reserved: false };
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) types: usize,
-    pub(super) parameter_sets: usize,
 }
 
 #[derive(Debug)]
@@ -101,7 +95,7 @@ impl Stores {
         type_url: &TypeUrl,
         parameter_view: &ParameterView,
         claim: Claim<'_>,
-        bounds: Bounds,
+        limits: Limits,
         make: impl FnOnce(u32, Arc<AnsweringSince>) -> TypeCache,
     ) -> Result<Arc<TypeCache>, StoreLimitError> {
         if let Some(found) = self.find(type_url, parameter_view) {
@@ -116,8 +110,8 @@ impl Stores {
             Claim::Client { tenant, .. }
                 if type_url.kind() == Kind::Other && !self.types.contains_key(type_url.as_str()) =>
             {
-                let share = self.charge(|pools| &pools.types, Self::settle, tenant, bounds.types);
-                share.map(Charge::Type).ok_or(StoreLimitError::Types(bounds.types))?
+                let share = self.charge(|pools| &pools.types, Self::settle, tenant, limits.types);
+                share.map(Charge::Type).ok_or(StoreLimitError::Types(limits.types))?
             }
             // The store of a track lives with the origin's, which is charged.
             Claim::Client { is_reserved, .. }
@@ -126,7 +120,7 @@ impl Stores {
                 Charge::Nobody
             }
             Claim::Client { tenant, .. } => {
-                let limit = bounds.parameter_sets;
+                let limit = limits.parameter_sets;
                 let share = self.charge(|pools| &pools.parameter_sets, Self::drop_unused, tenant, limit);
                 share.map(Charge::Parameters).ok_or(StoreLimitError::ParameterSets(limit))?
             }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
@@ -319,7 +318,7 @@ impl Writer {
         if change.is_nothing() {
             return Vec::new();
         }
-        let tombstones = self.cache.tombstones.load(Ordering::Relaxed);
+        let tombstones = self.cache.limits.lock().tombstones;
         // Other stores show the same changes sooner or later.
         let track = of.parameter_view.track();
         let is_recorded = !matches!(track, Track::Canary(_));
