@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redb::TableDefinition;
+use serde::Deserialize as _;
+use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::GroupFacts;
@@ -143,37 +145,42 @@ pub(super) fn parse_record(type_url: &TypeUrl, row: RecordRow<'_>) -> Option<Rec
     Some(Record { view, kept, lease })
 }
 
-/// Kind, type URL, parameters, name, digest, version, time and author of an order.
-type StoredOrder =
-    (String, String, BTreeMap<String, String>, Option<String>, Option<u128>, Option<String>, u64, String);
-
 /// One line; empty without orders.
 pub(super) fn orders_text(orders: &[StandingOrder]) -> String {
     if orders.is_empty() {
         return String::new();
     }
-    let stored = orders.iter().map(|of| {
-        let parameters: BTreeMap<_, _> = of.parameters.iter().collect();
-        let StandingOrder { kind, type_url, name, digest, version, note, .. } = of;
-        (kind, type_url.as_str(), parameters, name, digest, version, note.at, &note.by)
-    });
-    serde_json::to_string(&stored.collect::<Vec<_>>()).unwrap_or_default()
+    let order = |of: &StandingOrder| {
+        json!({
+            "order": of.kind,
+            "type_url": of.type_url.as_str(),
+            "parameters": of.parameters.iter().collect::<Vec<_>>(),
+            "name": of.name,
+            "digest": of.digest.map(|digest| format!("{digest:x}")),
+            "version": of.version.as_deref(),
+            "at": of.note.at,
+            "by": &*of.note.by,
+        })
+    };
+    Json::from_iter(orders.iter().map(order)).to_string()
 }
 
 pub(super) fn parse_orders(text: &str) -> Vec<StandingOrder> {
-    let stored: Vec<StoredOrder> = serde_json::from_str(text).unwrap_or_default();
-    let order = |(kind, type_url, parameters, name, digest, version, at, by): StoredOrder| {
+    let order = |of: &Json| {
+        let text = |key: &str| of[key].as_str();
+        let parameters = Vec::<(String, String)>::deserialize(&of["parameters"]).ok()?;
         Some(StandingOrder {
-            kind: OrderKind::ALL.into_iter().find(|known| known.label() == kind)?,
-            type_url: TypeUrl::from(&*type_url),
+            kind: OrderKind::ALL.into_iter().find(|kind| text("order") == Some(kind.label()))?,
+            type_url: text("type_url")?.into(),
             parameters: parameters.into_iter().collect(),
-            name: name.as_deref().map(Name::from),
-            digest,
-            version: version.map(Into::into),
-            note: Note { at, by: by.into() },
+            name: text("name").map(Name::from),
+            digest: text("digest").map(|digest| u128::from_str_radix(digest, 16)).transpose().ok()?,
+            version: text("version").map(Into::into),
+            note: Note { at: of["at"].as_u64()?, by: text("by")?.into() },
         })
     };
-    stored.into_iter().filter_map(order).collect()
+    let orders: Vec<Json> = serde_json::from_str(text).unwrap_or_default();
+    orders.iter().filter_map(order).collect()
 }
 
 #[cfg(test)]
