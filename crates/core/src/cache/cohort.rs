@@ -79,9 +79,15 @@ pub struct Cohort {
     log: Mutex<CohortLog>,
 }
 
+/// Tally of a cohort's names, and the recently changed ones in order.
+///
+/// Example: `a` changes at 5, `b` at 6 and `a` again at 8. After 4 these are `a` and `b`, after 6 only `a`. A
+/// ninth change empties the list and restarts it at its generation.
 #[derive(Debug)]
 struct CohortLog {
-    change_log: ChangeLog,
+    /// The list is complete from here on.
+    since: Generation,
+    changed: SmallVec<[(Generation, Name); 1]>,
     /// Newest recorded change.
     recorded: Generation,
     /// Valid from `recorded` on.
@@ -90,7 +96,33 @@ struct CohortLog {
 
 impl CohortLog {
     const fn starting(now: Generation) -> Self {
-        Self { change_log: ChangeLog::starting(now), recorded: now, tally: None }
+        Self { since: now, changed: SmallVec::new_const(), recorded: now, tally: None }
+    }
+
+    /// Lists a name of the change that ends with `generation`.
+    fn list(&mut self, generation: Generation, name: &Name) {
+        if self.changed.len() == LISTED {
+            self.changed.clear();
+            self.since = generation;
+        }
+        // Other names of its change were dropped, so the list would be incomplete.
+        if generation > self.since {
+            self.changed.push((generation, name.clone()));
+        }
+    }
+
+    /// Names that changed after `from`, each once; `None` if they are forgotten.
+    fn after(&self, from: Generation) -> Option<ChangedNames> {
+        if from < self.since {
+            return None;
+        }
+        let mut names = ChangedNames::new();
+        for (_, name) in self.changed.iter().filter(|(generation, _)| *generation > from) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        Some(names)
     }
 
     fn tally_at(&self, generation: Generation) -> Option<Tally> {
@@ -140,11 +172,11 @@ impl Cohort {
     pub(super) fn record(&self, generation: Generation, touch: &Touch) {
         let mut log = self.log.lock();
         if !self.subscription.wildcard {
-            log.change_log.record(generation, &touch.name);
+            log.list(generation, &touch.name);
         }
-        let one = |entry| Tally::of_one(&self.subscription, self.profile, &touch.name, entry);
+        let part = |entry: &Option<Arc<Entry>>| self.part(&touch.name, entry.as_deref());
         if let Some(tally) = &mut log.tally {
-            *tally = tally.plus(one(touch.is.as_deref())).minus(one(touch.was.as_deref()));
+            *tally = tally.plus(part(&touch.is)).minus(part(&touch.was));
         }
         log.recorded = generation;
     }
@@ -205,7 +237,7 @@ impl Cohort {
     /// Names that changed after `from`, if known. Read after [`touched`](Self::touched), it has everything
     /// marked by then. None for wildcards.
     pub(super) fn changed_after(&self, from: Generation) -> Option<ChangedNames> {
-        if self.subscription.wildcard { None } else { self.log.lock().change_log.after(from) }
+        if self.subscription.wildcard { None } else { self.log.lock().after(from) }
     }
 
     /// Tally of its names in one state: computed once, then updated with each change.
@@ -214,7 +246,7 @@ impl Cohort {
         if let Some(tally) = self.log.lock().tally_at(generation) {
             return tally;
         }
-        let tally = Tally::of(snapshot, &self.subscription, self.profile);
+        let tally = self.parts(snapshot, self.subscription.names().iter());
         let mut log = self.log.lock();
         if generation >= log.recorded {
             log.tally = Some(tally);
@@ -232,14 +264,36 @@ impl Cohort {
         added: impl Iterator<Item = &'a Name>,
     ) {
         let Some(tally) = other.log.lock().tally_at(snapshot.generation()) else { return };
-        let has_digest = |cohort: &Self| Tally::has_digest(&cohort.subscription, cohort.profile);
-        if has_digest(self) != has_digest(other) {
-            return;
+        if self.has_digest() == other.has_digest() {
+            let tally = tally.plus(self.parts(snapshot, added)).minus(other.parts(snapshot, removed));
+            self.log.lock().tally = Some(tally);
         }
-        let added = Tally::of_some(snapshot, &self.subscription, self.profile, added);
-        let removed = Tally::of_some(snapshot, &other.subscription, other.profile, removed);
-        let tally = tally.plus(added).minus(removed);
-        self.log.lock().tally = Some(tally);
+    }
+
+    /// Whether its tally has a digest. Delta sends none, and for wildcards and collections names do not
+    /// determine it.
+    pub(super) fn has_digest(&self) -> bool {
+        let Self { subscription, profile, .. } = self;
+        profile.protocol == Protocol::Sotw && !subscription.wildcard && !subscription.has_collections()
+    }
+
+    /// Part of these names in a tally.
+    fn parts<'a>(&self, snapshot: &Snapshot, names: impl Iterator<Item = &'a Name>) -> Tally {
+        let one = |name: &Name| self.part(name, snapshot.get(name.as_str()));
+        names.map(one).fold(Tally::default(), Tally::plus)
+    }
+
+    /// Part of one name, which may be seen only through a collection.
+    fn part(&self, name: &Name, entry: Option<&Entry>) -> Tally {
+        if self.subscription.has_collections() && !self.subscription.contains(name.as_str()) {
+            return Tally::default();
+        }
+        let seen = entry.map_or(VisibleState::Unknown, Entry::by_name);
+        let present = seen.present().filter(|_| self.has_digest());
+        Tally {
+            unknown: usize::from(matches!(seen, VisibleState::Unknown)),
+            digest: present.map_or(0, |resource| resource.digest()),
+        }
     }
 
     pub(super) fn add(&self, wake_handle: &Arc<WakeHandle>) -> usize {
@@ -270,96 +324,16 @@ const LISTED: usize = 8;
 
 pub(super) type ChangedNames = SmallVec<[Name; LISTED]>;
 
-/// Recently changed names of a cohort, in order.
-///
-/// Example: `a` changes at 5, `b` at 6 and `a` again at 8. After 4 these are `a` and `b`, after 6 only `a`. A
-/// ninth change empties the log and restarts it at its generation.
-#[derive(Debug, Default)]
-struct ChangeLog {
-    /// The log is complete from here on.
-    since: Generation,
-    changed: SmallVec<[(Generation, Name); 1]>,
-}
-
-impl ChangeLog {
-    pub(super) const fn starting(since: Generation) -> Self {
-        Self { since, changed: SmallVec::new_const() }
-    }
-
-    /// Records a name of the change that ends with `generation`.
-    pub(super) fn record(&mut self, generation: Generation, name: &Name) {
-        if self.changed.len() == LISTED {
-            self.changed.clear();
-            self.since = generation;
-        }
-        // Other names of its change were dropped, so the list would be incomplete.
-        if generation > self.since {
-            self.changed.push((generation, name.clone()));
-        }
-    }
-
-    /// Names that changed after `from`, each once; `None` if they are forgotten.
-    pub(super) fn after(&self, from: Generation) -> Option<ChangedNames> {
-        if from < self.since {
-            return None;
-        }
-        let mut names = ChangedNames::new();
-        for (_, name) in self.changed.iter().filter(|(generation, _)| *generation > from) {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-        Some(names)
-    }
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Unknown names (R-Relay-04).
     pub(super) unknown: usize,
-    /// Sum of the digests seen by name (R-Relay-11), if that [is kept](Self::has_digest).
+    /// Sum of the digests seen by name (R-Relay-11), if that [is kept](Cohort::has_digest).
     pub(super) digest: u128,
 }
 
 impl Tally {
-    pub(super) fn of(snapshot: &Snapshot, subscription: &Subscription, profile: StreamProfile) -> Self {
-        Self::of_some(snapshot, subscription, profile, subscription.names().iter())
-    }
-
-    fn of_some<'a>(
-        snapshot: &Snapshot,
-        subscription: &Subscription,
-        profile: StreamProfile,
-        names: impl Iterator<Item = &'a Name>,
-    ) -> Self {
-        let one = |name: &Name| Self::of_one(subscription, profile, name, snapshot.get(name.as_str()));
-        names.map(one).fold(Self::default(), Self::plus)
-    }
-
-    /// Whether a digest is kept. Delta sends none, and for wildcards and collections names do not determine it.
-    pub(super) fn has_digest(subscription: &Subscription, profile: StreamProfile) -> bool {
-        profile.protocol == Protocol::Sotw && !subscription.wildcard && !subscription.has_collections()
-    }
-
-    /// Share of one name, which may be seen only through a collection.
-    fn of_one(
-        subscription: &Subscription,
-        profile: StreamProfile,
-        name: &Name,
-        entry: Option<&Entry>,
-    ) -> Self {
-        if subscription.has_collections() && !subscription.contains(name.as_str()) {
-            return Self::default();
-        }
-        let seen = entry.map_or(VisibleState::Unknown, Entry::by_name);
-        let present = seen.present().filter(|_| Self::has_digest(subscription, profile));
-        Self {
-            unknown: usize::from(matches!(seen, VisibleState::Unknown)),
-            digest: present.map_or(0, |resource| resource.digest()),
-        }
-    }
-
-    pub(super) const fn plus(self, more: Self) -> Self {
+    const fn plus(self, more: Self) -> Self {
         Self { unknown: self.unknown + more.unknown, digest: self.digest.wrapping_add(more.digest) }
     }
 
@@ -389,18 +363,18 @@ mod tests {
             changes in proptest::collection::vec(proptest::collection::vec(0_u8..12, 1..12), 0..12),
             from in 0_u64..14,
         ) {
-            let mut change_log = ChangeLog::starting(1.into());
+            let mut log = CohortLog::starting(1.into());
             let mut expected = BTreeSet::new();
             for (at, names) in changes.iter().enumerate() {
                 let generation = at as u64 + 2;
                 for name in names {
-                    change_log.record(generation.into(), &Name::from(format!("n{name}")));
+                    log.list(generation.into(), &Name::from(format!("n{name}")));
                     if generation > from {
                         expected.insert(format!("n{name}"));
                     }
                 }
             }
-            let listed = change_log.after(from.into());
+            let listed = log.after(from.into());
             let all_fit = changes.iter().flatten().count() <= LISTED;
             prop_assert!(listed.is_some() || from == 0 || !all_fit);
             if let Some(listed) = listed {
@@ -436,7 +410,7 @@ mod tests {
     }
 
     fn is_exact(cohort: &Cohort, snapshot: &Snapshot) -> bool {
-        cohort.tally(snapshot) == Tally::of(snapshot, &cohort.subscription, cohort.profile)
+        cohort.tally(snapshot) == cohort.parts(snapshot, cohort.subscription.names().iter())
     }
 
     proptest! {

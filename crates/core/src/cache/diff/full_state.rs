@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::super::cohort::Tally;
 use super::super::entry::VisibleState;
 use super::super::update::Update;
 use super::{Diff, ErrorEntries};
@@ -97,8 +96,7 @@ impl Diff<'_> {
 
     pub(super) fn effective_digest(&self) -> u128 {
         // A resource with several names counts once, one withheld from this client not at all.
-        let is_kept = Tally::has_digest(self.subscription, self.profile);
-        if is_kept && !self.snapshot.has_aliases() && self.owed.refused.is_empty() {
+        if self.cohort.has_digest() && !self.snapshot.has_aliases() && self.owed.refused.is_empty() {
             return self.cohort.tally(&self.snapshot).digest;
         }
         let members = if self.subscription.wildcard { self.snapshot.wildcard_digest } else { 0 };
