@@ -15,7 +15,7 @@ use super::Generation;
 use super::cohort::Cohort;
 use super::demand::{Lane, NameIndex, NameQueue};
 use super::snapshot::{Snapshot, Touch};
-use super::subscription::{NameDiff, Role, StreamProfile, Subscription, TtlSupport};
+use super::subscription::{NameDiff, Role, StreamProfile, Subscription};
 use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYTES};
 use crate::pool::Tenant;
 use crate::resource::Name;
@@ -121,7 +121,7 @@ impl CohortIndex {
                 continue;
             }
             cohort.begin(now());
-            this.timed += usize::from(profile.ttl != TtlSupport::Unsupported);
+            this.timed += usize::from(profile.receives_ttls());
             this.replace_wildcard(None, Some(&cohort.subscription), slot);
             this.by_key.entry(key).or_default().push(slot);
             return at;
@@ -222,7 +222,7 @@ impl CohortIndex {
     pub(super) fn leave(this: &mut MutexGuard<'_, Self>, at: usize, peer: Option<&Tenant>) {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
         this.forget(cohort.subscription.key(cohort.profile), slot);
-        this.timed -= usize::from(cohort.profile.ttl != TtlSupport::Unsupported);
+        this.timed -= usize::from(cohort.profile.receives_ttls());
         this.replace_wildcard(Some(&cohort.subscription), None, slot);
         let names = cohort.subscription.names();
         let lane = Lane::new(peer, is_bulk(names.len()));
@@ -363,7 +363,7 @@ impl CohortIndex {
     }
 
     fn is_timed(&self, slot: u32) -> bool {
-        self.cohorts[slot as usize].profile.ttl != TtlSupport::Unsupported
+        self.cohorts[slot as usize].profile.receives_ttls()
     }
 }
 

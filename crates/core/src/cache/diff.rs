@@ -20,7 +20,7 @@ use super::cohort::{ChangedNames, Cohort};
 use super::entry::{Entry, VisibleState};
 use super::position::{FellBehindError, Part, Position};
 use super::snapshot::Snapshot;
-use super::subscription::{Protocol, StreamProfile, Subscription, TtlSupport};
+use super::subscription::{Protocol, StreamProfile, Subscription};
 use super::update::{OwedItems, Update};
 use super::update_cache::KeptUpdates;
 use crate::resource::{Name, Resource, TypeUrl};
@@ -81,7 +81,7 @@ impl Encoder {
         let is_whole = !position.is_start() && !position.is_in_parts();
         let from = position.added.min(position.removed);
         let diff = Diff {
-            is_timed: profile.ttl != TtlSupport::Unsupported && snapshot.leased > 0,
+            is_timed: profile.receives_ttls() && snapshot.leased > 0,
             snapshot,
             type_url,
             index,
@@ -109,19 +109,19 @@ pub(super) struct Source<'a> {
 }
 
 struct Diff<'a> {
-    pub(super) snapshot: Arc<Snapshot>,
+    snapshot: Arc<Snapshot>,
     type_url: &'a TypeUrl,
     index: u32,
     cohort: &'a Cohort,
-    pub(super) subscription: &'a Subscription,
-    pub(super) profile: StreamProfile,
-    pub(super) position: &'a Position,
+    subscription: &'a Subscription,
+    profile: StreamProfile,
+    position: &'a Position,
     owed: &'a OwedItems,
-    pub(super) now: Instant,
+    now: Instant,
     /// Whether there are TTLs to send.
-    pub(super) is_timed: bool,
+    is_timed: bool,
     touched: Generation,
-    pub(super) limit: usize,
+    limit: usize,
     /// All names that may have changed, if the cohort remembers them.
     changed: Option<ChangedNames>,
 }
@@ -132,8 +132,8 @@ struct Diff<'a> {
 struct News<'s> {
     pub(super) name: &'s Name,
     changed: Generation,
-    pub(super) place: Generation,
-    pub(super) resource: &'s Arc<Resource>,
+    place: Generation,
+    resource: &'s Arc<Resource>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ enum ErrorTiming {
 type ErrorEntries<'s> = Vec<(&'s Arc<Entry>, ErrorTiming, bool)>;
 
 impl Diff<'_> {
-    pub(super) fn run(mut self) -> Update {
+    fn run(mut self) -> Update {
         let update = self.compute();
         // The change log may lag behind the snapshot: a part would move the client past unsent changes.
         let is_listed = update.to <= self.touched;
@@ -274,7 +274,7 @@ impl Diff<'_> {
         }
     }
 
-    pub(super) fn is_delta(&self) -> bool {
+    fn is_delta(&self) -> bool {
         self.profile.protocol == Protocol::Delta
     }
 

@@ -15,7 +15,7 @@ use super::chunks::Timeline;
 use super::entry::{Entry, Named, VisibleState};
 use super::position::Position;
 use super::segments::Segments;
-use super::subscription::{StreamProfile, Subscription, TtlSupport};
+use super::subscription::{StreamProfile, Subscription};
 use super::view_leases::View;
 use super::view_leases::{Lease, LeaseRenewal};
 use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
@@ -82,7 +82,7 @@ impl Snapshot {
     ) -> bool {
         let visible = |entry| Some((entry, subscription.visible_entry(entry, profile.aggregated)?));
         let Some((entry, visible)) = self.get(name).and_then(visible) else { return false };
-        let is_timed = profile.ttl != TtlSupport::Unsupported && self.leased > 0;
+        let is_timed = profile.receives_ttls() && self.leased > 0;
         let place = if is_timed { entry.place() } else { entry.position() };
         visible.state.present().is_some()
             && (visible.changed <= position.floor() || position.was_sent(name, visible.changed, place))
@@ -450,7 +450,7 @@ mod tests {
     use super::super::change::{Change, Op};
     use super::super::fixture::resource;
     use super::super::position::Part;
-    use super::super::subscription::Protocol;
+    use super::super::subscription::{Protocol, TtlSupport};
     use super::super::{Cache, Limits};
     use super::*;
     use crate::resource::{Kind, TypeUrl};

@@ -411,7 +411,7 @@ pub enum TtlSupport {
     Unsupported,
     /// With resources only: a heartbeat would look like an error (R-TTL-06).
     WithResources,
-    /// Yes, with heartbeats if its protocol has them.
+    /// Yes, with heartbeats. Only over delta: state of the world has none.
     Heartbeats,
 }
 
@@ -429,6 +429,10 @@ pub struct StreamProfile {
 }
 
 impl StreamProfile {
+    pub fn receives_ttls(self) -> bool {
+        self.ttl != TtlSupport::Unsupported
+    }
+
     /// Whether each response of the type holds everything visible, so that nothing else can be owed
     /// (R-SotW-18).
     pub const fn is_full_state(self, kind: Kind) -> bool {

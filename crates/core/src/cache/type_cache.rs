@@ -21,7 +21,7 @@ use super::parameter_view::ParameterView;
 use super::position::{FellBehindError, Position};
 use super::set_versions::{EarlierStates, SetContents, SetState};
 use super::snapshot::Snapshot;
-use super::subscription::{Role, StreamProfile, Subscription, TtlSupport};
+use super::subscription::{Role, StreamProfile, Subscription};
 use super::update::{OwedItems, Update};
 use super::view_leases::View;
 use crate::resource::{Collection, Name, Resource, TypeUrl};
@@ -385,11 +385,6 @@ impl Membership {
 
     pub fn subscription(&self) -> &Subscription {
         &self.cohort.subscription
-    }
-
-    /// Whether its client is sent TTLs.
-    pub fn receives_ttls(&self) -> bool {
-        self.cohort.profile.ttl != TtlSupport::Unsupported
     }
 
     pub fn role(&self) -> Role {

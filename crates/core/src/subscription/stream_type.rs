@@ -160,7 +160,7 @@ impl StreamType {
 
     /// Notes a NACK: it is no longer sure which TTLs the client holds.
     pub(super) fn doubt(&mut self) {
-        if self.membership.receives_ttls() {
+        if self.membership.profile().receives_ttls() {
             self.own_mut().owed.doubt = self.position.latest_sent();
         }
     }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::Generation;
 use super::super::entry::{Entry, VisibleState};
 use super::super::segments::Segment;
-use super::super::subscription::{Protocol, TtlSupport, VisibleEntry};
+use super::super::subscription::{TtlSupport, VisibleEntry};
 use super::super::update::{Element, Update};
 use super::{Diff, News};
 use crate::resource::{Constraints, Name, NameForm, Resource, resource_name, wire};
@@ -36,13 +36,10 @@ impl Diff<'_> {
         history.is_some_and(|history| history.is_held(sent, self.owed.doubt, self.now))
     }
 
-    /// Makes a resource a heartbeat if that suffices and the client understands it; state of the world has none
-    /// (R-TTL-05, R-TTL-06).
+    /// Makes a resource a heartbeat if that suffices and the client understands it (R-TTL-05, R-TTL-06).
     pub(super) fn add_heartbeat(&self, update: &mut Update, entry: &Entry, visible: &VisibleEntry<'_>) {
-        let is_understood =
-            self.profile.protocol == Protocol::Delta && self.profile.ttl == TtlSupport::Heartbeats;
         if let VisibleState::Present(resource) = visible.state
-            && is_understood
+            && self.profile.ttl == TtlSupport::Heartbeats
             && self.is_only_renewed(entry, visible)
         {
             let lease = self.subscription.history(entry).and_then(|history| history.current.lease);

@@ -271,7 +271,8 @@ impl StreamType {
         let mut resumed: HashMap<&str, (bool, &str)> =
             versions.iter().map(|(name, version)| (name, (false, version))).collect();
         // When a held TTL was sent is unknown, so it is sent again (R-TTL-09).
-        let is_timed = |name: &Name| self.membership.receives_ttls() && snapshot.is_leased(name.as_str());
+        let is_timed =
+            |name: &Name| self.membership.profile().receives_ttls() && snapshot.is_leased(name.as_str());
         let current = |name: &Name| snapshot.by_name(name.as_str()).existing();
         let is_brought = |name: &Name| {
             resumed.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())

@@ -20,7 +20,7 @@ impl Fixture {
         let of = self.cache.of(&kind.into()).expect("few types");
         let clients = self.clients.values().filter(|client| Arc::ptr_eq(client.of(), &of));
         let mark = |told: bool| {
-            let clients = clients.clone().filter(|client| client.receives_ttls() == told);
+            let clients = clients.clone().filter(|client| client.profile().receives_ttls() == told);
             clients.map(|client| client.cohort().touched()).max().unwrap_or_default()
         };
         [mark(false), mark(true)]
