@@ -39,8 +39,7 @@ pub struct Lease {
 impl Lease {
     /// A lease that begins now; `None` for times beyond those that clients can count (292 years).
     pub fn new(ttl: Duration, now: Instant) -> Option<Self> {
-        i64::try_from(ttl.as_nanos()).ok()?;
-        Some(Self { ttl, until: now.checked_add(ttl)? })
+        Self::ending(ttl, now.checked_add(ttl)?)
     }
 
     /// A lease of which a part is left.

@@ -306,8 +306,7 @@ impl Writer {
             let is_guarded = self.cache.rollout_of(&endpoint).is_some();
             let track = if is_guarded { of.parameter_view.track() } else { Track::Origin };
             let view = of.parameter_view.clone().on(track);
-            let found = self.cache.stores.read().find(&endpoint, &view).cloned();
-            if let Some(of) = found {
+            if let Some(of) = self.cache.find(&endpoint, &view) {
                 let ops = endpoints.into_iter().map(|name| Op::ResendEndpoints { name }).collect();
                 self.publish(&of, Change { ops, ..Change::default() }, now);
             }
@@ -328,10 +327,8 @@ impl Writer {
         let mut draft = Draft::new(&before, &of.type_url, &mut self.clock);
         draft.apply(change);
         draft.identify(&self.identifier);
-        let touched = std::mem::take(&mut draft.touched);
-        let endpoints = std::mem::take(&mut draft.endpoints);
-        let completeness_changed = draft.completeness_changed;
-        let mut snapshot = draft.finish(tombstones, now);
+        let Draft { mut snapshot, touched, endpoints, completeness_changed, .. } =
+            draft.finish(tombstones, now);
         if let Some(interner) = &self.interner {
             snapshot.table.share(interner);
         }

@@ -166,9 +166,7 @@ impl Diff<'_> {
         }
         for News { resource, .. } in added {
             let is_changed = !self.position.is_start() && !update.is_heartbeat(resource);
-            if let Some(service) = resource.eds_service().filter(|_| is_changed) {
-                update.endpoints.push(service.clone());
-            }
+            update.endpoints.extend(resource.eds_service().filter(|_| is_changed).cloned());
             update.resources.push(Arc::clone(resource));
         }
         if let Some((name, place)) = last.filter(|_| is_cut) {

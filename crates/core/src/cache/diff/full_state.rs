@@ -27,9 +27,7 @@ impl Diff<'_> {
                     update.additions = true;
                     has_news |= visible.changed > self.position.added;
                     let is_changed = !self.position.is_start() && !self.is_only_renewed(entry, &visible);
-                    if let Some(service) = resource.eds_service().filter(|_| is_changed) {
-                        update.endpoints.push(service.clone());
-                    }
+                    update.endpoints.extend(resource.eds_service().filter(|_| is_changed).cloned());
                 }
                 VisibleState::Absent
                     if visible.changed > self.position.removed

@@ -221,7 +221,7 @@ impl RolloutState {
             let mut clock = at.clock;
             let mut draft = Draft::new(&stores.stable, &key.0, &mut clock);
             draft.apply(Change { ops, ..Change::default() });
-            let to = Arc::new(draft.finish(0, at.now));
+            let to = Arc::new(draft.finish(0, at.now).snapshot);
             moves.push(Move { tracks: ALL_TRACKS, key, names, to });
         }
         moves

@@ -195,9 +195,8 @@ impl Steps {
             }
             _ => {}
         }
-        let nothing = Named::Unknown;
         let named = |entry: Option<&Entry>| entry.map(|entry| entry.named().clone());
-        let (was, is) = (named(was).unwrap_or_default(), named(is).unwrap_or(nothing));
+        let (was, is) = (named(was).unwrap_or_default(), named(is).unwrap_or_default());
         let removal = match (&was, &is) {
             (Named::Unknown, Named::Unknown) | (Named::Unknown, Named::Gone) => None,
             (_, Named::Unknown) => Some(Op::Forget { view: View::Named, name: name.clone() }),

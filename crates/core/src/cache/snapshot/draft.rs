@@ -15,7 +15,7 @@ use super::{Snapshot, Touch};
 use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
 
 pub(in crate::cache) struct Draft<'a> {
-    snapshot: Snapshot,
+    pub(in crate::cache) snapshot: Snapshot,
     from: Generation,
     type_url: &'a TypeUrl,
     clock: &'a mut Generation,
@@ -68,14 +68,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(in crate::cache) fn finish(mut self, tombstones: usize, at: Instant) -> Snapshot {
+    pub(in crate::cache) fn finish(mut self, tombstones: usize, at: Instant) -> Self {
         if self.snapshot.tombstones > tombstones {
             self.drop_tombstones(tombstones / 4 * 3);
         }
         if self.has_news {
             self.snapshot.at = Some(at);
         }
-        self.snapshot
+        self
     }
 
     fn tick(&mut self) -> Generation {
