@@ -318,38 +318,38 @@ pub struct Wanted {
     pub type_url: TypeUrl,
     pub parameters: Parameters,
     pub interest: Interest,
-    /// The store to [fill](Writer::fill), if its clients have further parameters or a limited scope.
+    /// The store to [fill](Writer::fill), if its clients have further parameters or a limited scope. Stores of
+    /// tracks have everything of the origin's.
     mixed: Option<Arc<TypeCache>>,
-    /// Names of that store that its clients may not see, without demand upstream.
-    refused: Vec<(Name, bool)>,
+    /// Names that its clients may not see, without demand upstream.
+    refused: Vec<Name>,
 }
 
 impl Wanted {
     fn split(of: &Arc<TypeCache>, interest: Interest) -> Vec<Self> {
-        let type_url = of.type_url.clone();
-        if let Some(parameters) = of.parameter_view.as_uniform() {
-            let parameters = parameters.clone();
-            return vec![Self { type_url, parameters, interest, mixed: None, refused: Vec::new() }];
-        }
+        let Interest { wildcard, names, proof, refreshed } = interest;
+        let view = &of.parameter_view;
         let part = |parameters: &Parameters| {
-            let names =
-                interest.names.iter().filter(|(name, _)| of.parameter_view.of(name.as_str()) == parameters);
-            let allows = |name: &Name| of.parameter_view.scope().allows(name.as_str());
-            let (names, refused) = names.cloned().partition(|(name, _)| allows(name));
-            let wildcard = interest.wildcard && of.parameter_view.wildcard() == parameters;
+            let wildcard = wildcard && view.wildcard() == parameters;
             Self {
-                type_url: type_url.clone(),
+                type_url: of.type_url.clone(),
                 parameters: parameters.clone(),
-                interest: Interest {
-                    wildcard,
-                    names,
-                    proof: interest.proof,
-                    refreshed: interest.refreshed.clone(),
-                },
-                mixed: Some(Arc::clone(of)),
-                refused,
+                interest: Interest { wildcard, names: Vec::new(), proof, refreshed: refreshed.clone() },
+                mixed: view.as_whole().is_none().then(|| Arc::clone(of)),
+                refused: Vec::new(),
             }
         };
-        of.parameter_view.parameters().iter().map(part).collect()
+        let mut parts: Vec<Self> = view.parameters().iter().map(part).collect();
+        for (name, is_wanted) in names {
+            let parameters = view.of(name.as_str());
+            match parts.iter_mut().find(|part| part.parameters == *parameters) {
+                Some(part) if view.scope().allows(name.as_str()) => {
+                    part.interest.names.push((name, is_wanted));
+                }
+                Some(part) => part.refused.push(name),
+                None => {}
+            }
+        }
+        parts
     }
 }

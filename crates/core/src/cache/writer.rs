@@ -220,12 +220,9 @@ impl Writer {
 
     /// Fills a store of mixed parameters with what the store of one set knows of newly wanted names.
     pub fn fill(&mut self, wanted: &Wanted, now: Instant) {
-        // The store of a track has everything of the origin's.
-        let Some(of) = wanted.mixed.as_ref().filter(|of| of.parameter_view.as_whole().is_none()) else {
-            return;
-        };
+        let Some(of) = &wanted.mixed else { return };
         // Names that a client may not see do not exist for it.
-        let refused = wanted.refused.iter().map(|(name, _)| {
+        let refused = wanted.refused.iter().map(|name| {
             let (view, name) = (View::Named, name.clone());
             if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
         });
