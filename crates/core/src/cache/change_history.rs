@@ -365,10 +365,10 @@ const REPORTED: Duration = Duration::from_hours(1);
 const FEWEST: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Loss {
+struct Loss {
     at: Instant,
     before: usize,
-    pub(super) lost: usize,
+    lost: usize,
 }
 
 #[derive(Debug, Default)]
@@ -380,12 +380,13 @@ pub(super) struct RemovalWatch {
 
 impl RemovalWatch {
     /// Notes a change of the size. `forgotten` resources went because no client asks for them, which is no loss.
+    /// Returns the size of a new loss.
     pub(super) fn note(
         &mut self,
         (before, after): (usize, usize),
         forgotten: usize,
         now: Instant,
-    ) -> Option<Loss> {
+    ) -> Option<usize> {
         let before = before.saturating_sub(forgotten);
         let sizes = self
             .begin
@@ -407,13 +408,15 @@ impl RemovalWatch {
             return None;
         }
         self.begin = None;
-        self.loss = Some(Loss { at: now, before, lost: before - after });
-        self.loss
+        let lost = before - after;
+        self.loss = Some(Loss { at: now, before, lost });
+        Some(lost)
     }
 
     /// The newest loss, while it is to be reported.
-    pub(super) fn loss(&self, now: Instant) -> Option<Loss> {
-        self.loss.filter(|loss| now.saturating_duration_since(loss.at) < REPORTED)
+    pub(super) fn lost(&self, now: Instant) -> usize {
+        let reported = self.loss.filter(|loss| now.saturating_duration_since(loss.at) < REPORTED);
+        reported.map_or(0, |loss| loss.lost)
     }
 }
 
@@ -429,7 +432,7 @@ mod unit_tests {
         for (second, change, forgotten) in steps {
             let after = usize::try_from(i64::try_from(size).unwrap() + change).unwrap() - forgotten;
             let now = begin + Duration::from_secs(*second);
-            found.extend(watch.note((size, after), *forgotten, now).map(|loss| loss.lost));
+            found.extend(watch.note((size, after), *forgotten, now));
             size = after;
         }
         found
@@ -461,7 +464,7 @@ mod unit_tests {
     fn a_loss_is_reported_until_the_resources_are_back() {
         let (begin, mut watch) = (Instant::now(), RemovalWatch::default());
         watch.note((20, 0), 0, begin);
-        let lost = |watch: &RemovalWatch, minutes| watch.loss(begin + Duration::from_mins(minutes)).is_some();
+        let lost = |watch: &RemovalWatch, minutes| watch.lost(begin + Duration::from_mins(minutes)) > 0;
         assert_eq!([59, 60].map(|minutes| lost(&watch, minutes)), [true, false]);
         watch.note((0, 9), 0, begin);
         assert!(lost(&watch, 59));

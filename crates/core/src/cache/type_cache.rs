@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::Generation;
 use super::change::Op;
-use super::change_history::{Loss, RemovalWatch};
+use super::change_history::RemovalWatch;
 use super::cohort::{Cohort, WakeHandle};
 use super::cohort_index::CohortIndex;
 use super::diff::{Encoder, Source};
@@ -292,13 +292,13 @@ impl TypeCache {
 
     /// Resources that were removed within a minute, if that was most of them and is to be reported.
     pub fn lost(&self, now: Instant) -> usize {
-        self.removal_watch.lock().loss(now).map_or(0, |loss| loss.lost)
+        self.removal_watch.lock().lost(now)
     }
 
     /// Notes the sizes before and after a change.
     pub(super) fn watch_removals(&self, sizes: (usize, usize), forgotten: usize, now: Instant) {
-        let loss = self.removal_watch.lock().note(sizes, forgotten, now);
-        if let Some(Loss { lost, .. }) = loss {
+        let lost = self.removal_watch.lock().note(sizes, forgotten, now);
+        if let Some(lost) = lost {
             tracing::warn!(
                 type_url = %self.type_url,
                 lost,
