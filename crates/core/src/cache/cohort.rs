@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -72,9 +72,9 @@ pub struct Cohort {
     /// Number of members, readable without the lock.
     size: AtomicUsize,
     members: Mutex<Slab<Arc<WakeHandle>>>,
-    update_cache: Mutex<UpdateCache>,
-    /// Present once a poll asked for it.
-    set_state: Mutex<Option<Box<SetState>>>,
+    pub(super) update_cache: Mutex<UpdateCache>,
+    /// As the last poll computed it.
+    pub(super) set_state: Mutex<Option<Box<SetState>>>,
     /// Complete up to `touched`.
     log: Mutex<CohortLog>,
 }
@@ -210,28 +210,11 @@ impl Cohort {
 
     /// Whether one encoding serves several members.
     pub(super) fn is_shared(&self) -> bool {
-        self.size.load(Ordering::Relaxed) > 1
+        self.len() > 1
     }
 
     pub(super) fn len(&self) -> usize {
         self.size.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn update_cache(&self) -> MutexGuard<'_, UpdateCache> {
-        self.update_cache.lock()
-    }
-
-    /// State of the set, as the last poll computed it.
-    pub(super) fn set_state(&self) -> Option<SetState> {
-        self.set_state.lock().as_deref().copied()
-    }
-
-    /// Keeps the state of the set unless a newer one is there.
-    pub(super) fn keep_set_state(&self, found: SetState) {
-        let mut set_state = self.set_state.lock();
-        if set_state.as_ref().is_none_or(|kept| kept.touched < found.touched) {
-            *set_state = Some(Box::new(found));
-        }
     }
 
     /// Names that changed after `from`, if known. Read after [`touched`](Self::touched), it has everything

@@ -121,9 +121,11 @@ impl TypeCache {
 
     /// State of the set for polls of this cohort, computed once per change.
     pub fn set_state(&self, cohort: &Cohort) -> SetState {
+        // The lock is held meanwhile, so that one of many polls computes it.
+        let mut kept = cohort.set_state.lock();
         let touched = cohort.touched();
-        if let Some(kept) = cohort.set_state().filter(|kept| kept.touched == touched) {
-            return kept;
+        if let Some(kept) = kept.as_deref().filter(|kept| kept.touched == touched) {
+            return *kept;
         }
         // Loaded after `touched` was read: it has everything marked.
         let snapshot = self.snapshot();
@@ -131,7 +133,7 @@ impl TypeCache {
         let sees_all = self.parameter_view.scope().is_all();
         let is_known = || (!sees_all).then(|| self.knows_any_of(subscription.names()));
         let set_state = SetState::of(&self.type_url, subscription, &snapshot, touched, is_known);
-        cohort.keep_set_state(set_state);
+        *kept = Some(Box::new(set_state));
         set_state
     }
 
@@ -242,12 +244,12 @@ impl TypeCache {
         if !cohort.is_shared() {
             return make();
         }
-        if let Some(found) = cohort.update_cache().find(touched, position, now) {
+        if let Some(found) = cohort.update_cache.lock().find(touched, position, now) {
             return Ok(found);
         }
         // Made without the lock: of two, the first one kept is used.
         let made = make()?;
-        Ok(cohort.update_cache().put(touched, position, made, &self.encoder.updates, now))
+        Ok(cohort.update_cache.lock().put(touched, position, made, &self.encoder.updates, now))
     }
 
     /// Next update of a client with owed items, not shared.
