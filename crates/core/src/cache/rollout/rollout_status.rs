@@ -268,14 +268,12 @@ impl Withheld {
 
     /// Whether the clients of a cohort are kept on an earlier state of something that they ask for.
     pub fn holds_back(&self, of: &TypeCache, cohort: &Cohort) -> bool {
-        let mut stores = self.of_store(of).peekable();
-        if stores.peek().is_none() {
+        if self.stores.is_empty() {
             return false;
         }
         let look = || {
             let (snapshot, subscription) = (of.snapshot(), cohort.subscription());
-            let mut stores = stores;
-            stores.any(|store| {
+            self.of_store(of).any(|store| {
                 store.asked(subscription).any(|name| store.is_ahead(of, &snapshot, subscription, name))
             })
         };
