@@ -36,11 +36,6 @@ pub(super) struct CohortIndex {
     next_id: u64,
 }
 
-/// Whether a subscription or its change is large. Small ones of the same peer need not wait behind it.
-const fn is_bulk(names: usize) -> bool {
-    names > NAMES_PER_SLICE
-}
-
 /// Handles names in slices, yielding the lock in between.
 fn in_parts(
     cohort_index: &mut MutexGuard<'_, CohortIndex>,
@@ -96,7 +91,7 @@ impl CohortIndex {
         peer: Option<&Tenant>,
     ) -> usize {
         let key = subscription.key(profile);
-        let lane = Lane::new(peer, is_bulk(subscription.names().len()));
+        let lane = Lane::new(peer, subscription.names().len());
         if role == Role::Client
             && !this.dirty.is_empty()
             && this.find(key, subscription, profile, role).is_some()
@@ -152,7 +147,7 @@ impl CohortIndex {
             added.iter().filter_map(|at| Some((*at, self.names.shared(&subscription.names()[*at])?.clone())));
         let shared: Vec<(usize, Name)> = known.chain(kept).collect();
         subscription.share(shared);
-        let lane = Lane::new(peer, is_bulk(added.len() + removed.len()));
+        let lane = Lane::new(peer, added.len() + removed.len());
         added.iter().for_each(|at| self.list(&subscription.names()[*at], slot, role, &lane));
         removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, &lane));
         self.replace_wildcard(Some(&old.subscription), Some(&subscription), slot);
@@ -225,7 +220,7 @@ impl CohortIndex {
         this.timed -= usize::from(cohort.profile.receives_ttls());
         this.replace_wildcard(Some(&cohort.subscription), None, slot);
         let names = cohort.subscription.names();
-        let lane = Lane::new(peer, is_bulk(names.len()));
+        let lane = Lane::new(peer, names.len());
         in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, &lane));
         this.cohorts.remove(at);
     }
@@ -246,7 +241,7 @@ impl CohortIndex {
 
     /// Queues the names that are still wanted; returns whether there are any.
     pub(super) fn ask_again(&mut self, names: &[Name], peer: Option<&Tenant>) -> bool {
-        let lane = Lane::new(peer, is_bulk(names.len()));
+        let lane = Lane::new(peer, names.len());
         let before = self.dirty.len();
         for name in names {
             if self.wants(name.as_str()) {

@@ -10,6 +10,7 @@ use foldhash::HashMap;
 use smallvec::SmallVec;
 
 use super::subscription::Subscription;
+use crate::fairness::NAMES_PER_SLICE;
 use crate::pool::{Account, Tenant};
 use crate::resource::{Collection, Name, NameMap, NameSet, take_out};
 
@@ -131,9 +132,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Lane of a peer, if known; `is_bulk` for names of a large subscription.
-    pub(super) fn new(peer: Option<&Tenant>, is_bulk: bool) -> Self {
-        Self { account: peer.map(|peer| peer.account().clone()), is_bulk }
+    /// Lane of a peer, if known, for a subscription or a change of this many names. Small ones of a peer need not
+    /// wait behind a large one.
+    pub(super) fn new(peer: Option<&Tenant>, names: usize) -> Self {
+        Self { account: peer.map(|peer| peer.account().clone()), is_bulk: names > NAMES_PER_SLICE }
     }
 }
 
@@ -232,7 +234,7 @@ mod tests {
 
     fn lane(address: u8, is_bulk: bool) -> Lane {
         let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
-        Lane::new(Some(&Tenant::new(&peer, 1)), is_bulk)
+        Lane { is_bulk, ..Lane::new(Some(&Tenant::new(&peer, 1)), 1) }
     }
 
     fn take(queue: &mut NameQueue, count: usize, bytes: usize) -> (String, usize) {
