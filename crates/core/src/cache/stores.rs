@@ -59,14 +59,10 @@ impl Claim<'static> {
 #[derive(Debug)]
 struct ChargedStore {
     store: Arc<TypeCache>,
-    charge: Charge,
-}
-
-#[derive(Debug)]
-enum Charge {
-    Nobody,
-    Type(#[expect(dead_code, reason = "it is given back on drop")] Share),
-    Parameters(#[expect(dead_code, reason = "it is given back on drop")] Share),
+    /// Of the pool of types.
+    of_types: Option<Share>,
+    /// Of the pool of parameter sets, until it is dropped.
+    _of_sets: Option<Share>,
 }
 
 /// New stores between clean-ups: stores that nobody pays for fill no pool.
@@ -104,31 +100,31 @@ impl Stores {
         if self.newest % TIDY == TIDY - 1 {
             self.settle();
         }
-        let charge = match claim {
-            Claim::Origin => Charge::Nobody,
+        let (of_types, of_sets) = match claim {
+            Claim::Origin => (None, None),
             // Types of the protocol always have room.
             Claim::Client { tenant, .. }
                 if type_url.kind() == Kind::Other && !self.types.contains_key(type_url.as_str()) =>
             {
                 let share = self.charge(|pools| &pools.types, Self::settle, tenant, limits.types);
-                share.map(Charge::Type).ok_or(StoreLimitError::Types(limits.types))?
+                (Some(share.ok_or(StoreLimitError::Types(limits.types))?), None)
             }
             // The store of a track lives with the origin's, which is charged.
             Claim::Client { is_reserved, .. }
                 if is_reserved || (parameter_view.as_whole().is_some() && is_of_charged(parameter_view)) =>
             {
-                Charge::Nobody
+                (None, None)
             }
             Claim::Client { tenant, .. } => {
                 let limit = limits.parameter_sets;
                 let share = self.charge(|pools| &pools.parameter_sets, Self::drop_unused, tenant, limit);
-                share.map(Charge::Parameters).ok_or(StoreLimitError::ParameterSets(limit))?
+                (None, Some(share.ok_or(StoreLimitError::ParameterSets(limit))?))
             }
         };
         self.newest += 1;
         let answering = self.of(type_url).next().map(|of| Arc::clone(&of.answering)).unwrap_or_default();
         let store = Arc::new(make(self.newest, answering));
-        let held = ChargedStore { store: Arc::clone(&store), charge };
+        let held = ChargedStore { store: Arc::clone(&store), of_types, _of_sets: of_sets };
         self.types.entry(type_url.as_str().into()).or_default().insert(parameter_view.clone(), held);
         Ok(store)
     }
@@ -152,10 +148,8 @@ impl Stores {
         self.drop_unused();
         self.types.retain(|_, stores| {
             for held in stores.values_mut() {
-                let is_known = held.store.snapshot().held_in_all().resources > 0;
-                if matches!(held.charge, Charge::Type(_)) && is_known {
-                    held.charge = Charge::Nobody;
-                }
+                let is_known = || held.store.snapshot().held_in_all().resources > 0;
+                held.of_types.take_if(|_| is_known());
             }
             !is_left_over(stores.values())
         });
@@ -164,7 +158,7 @@ impl Stores {
     /// Drops the charged, unused and empty store of a type without a subscription upstream: all caches share
     /// the pool, so others need not wait until this one is full.
     pub(super) fn drop_type(&mut self, type_url: &TypeUrl) {
-        let is_charged = |held: &ChargedStore| matches!(held.charge, Charge::Type(_));
+        let is_charged = |held: &ChargedStore| held.of_types.is_some();
         let stores = self.types.get(type_url.as_str());
         if stores.is_some_and(|stores| stores.values().all(is_charged) && is_left_over(stores.values())) {
             self.types.remove(type_url.as_str());
