@@ -322,10 +322,6 @@ impl HeldTotals {
         })
     }
 
-    fn add(&mut self, entry: &Entry, type_url: &TypeUrl) {
-        *self = self.plus(Self::of(entry, type_url));
-    }
-
     fn subtract(&mut self, entry: &Entry, type_url: &TypeUrl) {
         let Self { resources, bytes, digest } = Self::of(entry, type_url);
         self.resources -= resources;

@@ -105,8 +105,7 @@ impl Writer {
                 }
             }
         }
-        let of =
-            self.cache.claim_store(Claim::Origin, type_url, &ParameterView::uniform(parameters.clone()))?;
+        let of = self.track(type_url, parameters, Track::Origin)?;
         let Some(rollout) = self.cache.rollout_of(type_url).cloned() else {
             self.apply_on(&of, parameters, change, now);
             return Ok(());
@@ -253,9 +252,6 @@ impl Writer {
     /// Part of an applied change for a store of mixed parameters; `from` is the snapshot after it.
     fn part(of: &TypeCache, parameters: &Parameters, change: &Change, from: &Snapshot) -> Change {
         let snapshot = of.snapshot();
-        let asks_for = |name: &str| {
-            of.serves(name) || Collection::covering(name).is_some_and(|covering| of.serves(&covering))
-        };
         let has_wildcard =
             of.parameter_view.wildcard() == parameters && (of.serves_wildcard() || snapshot.holds_wildcard());
         let mut ops = Vec::new();
@@ -265,21 +261,15 @@ impl Writer {
             let entry = snapshot.get(name.as_str());
             // A client may ask again before an unsubscribed name is forgotten here.
             let is_known = || entry.is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
-            match op.view() {
-                View::Wildcard => {
-                    if has_wildcard && !of.parameter_view.is_beside_wildcard(name.as_str()) {
-                        ops.push(op.clone());
-                    }
-                    // Clients that ask by name see the member.
-                    if own && (of.serves(name.as_str()) || is_known()) {
-                        ops.extend(from.op_by_name(op));
-                    }
-                }
-                View::Named => {
-                    if own && (asks_for(name.as_str()) || is_known()) {
-                        ops.extend(from.op_by_name(op));
-                    }
-                }
+            let is_member = op.view() == View::Wildcard;
+            if is_member && has_wildcard && !of.parameter_view.is_beside_wildcard(name.as_str()) {
+                ops.push(op.clone());
+            }
+            // Clients that ask by name see a member too.
+            let is_listed =
+                || Collection::covering(name.as_str()).is_some_and(|covering| of.serves(&covering));
+            if own && (of.serves(name.as_str()) || (!is_member && is_listed()) || is_known()) {
+                ops.extend(from.op_by_name(op));
             }
         }
         // Once the set is known, newcomers get all of it, not only this change.
@@ -332,7 +322,7 @@ impl Writer {
         if of.type_url.kind().full_state() && snapshot.wildcard_digest != before.wildcard_digest {
             of.earlier_states.record(before.wildcard_digest, before.generation());
         }
-        let is_of_fleet = of.parameter_view.track() == self.cache.fleet_track(&of.type_url);
+        let is_of_fleet = track == self.cache.fleet_track(&of.type_url);
         if is_of_fleet && of.parameter_view.as_whole().is_some() {
             let sizes = (before.held_in_all().resources, snapshot.held_in_all().resources);
             of.watch_removals(sizes, forgotten_resources(&touched, &forgotten), now);

@@ -11,7 +11,7 @@ use super::super::entry::{Entry, Ghost, Named, VisibleState};
 use super::super::origin_error::OriginError;
 use super::super::view_leases::Lease;
 use super::super::view_leases::View;
-use super::{Snapshot, Touch};
+use super::{HeldTotals, Snapshot, Touch};
 use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
 
 pub(in crate::cache) struct Draft<'a> {
@@ -318,7 +318,7 @@ impl<'a> Draft<'a> {
             return None;
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
-        self.snapshot.held.add(&new, self.type_url);
+        self.snapshot.held = self.snapshot.held.plus(HeldTotals::of(&new, self.type_url));
         let new = Arc::new(new);
         self.snapshot.log.insert(Arc::clone(&new));
         self.snapshot.leased += usize::from(new.is_leased());
