@@ -60,8 +60,8 @@ pub use origin_error::OriginError;
 pub use parameter_view::{ClientScope, ParameterView, Track};
 pub use position::{Class, FellBehindError, Generation, Position};
 pub use rollout::{
-    CanarySeat, EarlierState, HeldChange, HoldReason, Note, Order, OrderKind, Phase, Rollout, RolloutCounts,
-    RolloutSettings, RolloutStatus, StandingOrder, Withheld,
+    CanaryResponse, CanarySeat, EarlierState, HeldChange, HoldReason, Note, Order, OrderKind, Phase, Rollout,
+    RolloutCounts, RolloutSettings, RolloutStatus, StandingOrder, Withheld,
 };
 pub use set_versions::{SetContents, SetState, SetVersion};
 pub use snapshot::{HeldTotals, Snapshot};

@@ -40,11 +40,7 @@ mod verdicts;
 
 use super::change::{Change, Op};
 use super::parameter_view::Track;
-use super::position::Class;
 use super::snapshot::Snapshot;
-use super::subscription::Subscription;
-use super::type_cache::TypeCache;
-use super::update::Update;
 use crate::identity::Certificate;
 use crate::node_group::NodeMatch;
 use crate::pool::Tenant;
@@ -56,7 +52,8 @@ pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 pub use rollout_status::{HeldChange, HoldReason, Phase, RolloutStatus, Withheld};
 use track_ops::ALL_TRACKS;
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores, Tracks};
-use trial::{Candidate, Place, Response, Trial, has_some_of};
+pub use trial::CanaryResponse;
+use trial::{Candidate, Place, Trial, has_some_of};
 use verdicts::Voter;
 
 /// Time to gather changes that belong together before a trial.
@@ -204,19 +201,10 @@ impl Rollout {
         })
     }
 
-    /// Counts a canary's answer to a response; `rejection` is the text of a NACK.
-    pub fn vote(
-        &self,
-        of: &TypeCache,
-        subscription: &Subscription,
-        (update, class): (&Update, Class),
-        seat: &CanarySeat,
-        rejection: Option<&str>,
-    ) {
-        let mut state = self.state.lock();
-        if let Some(trial) = &mut state.trial {
-            let response = Response { of, subscription, update, class, rejection };
-            trial.count_answer(&response, seat.voter);
+    /// Counts a canary's answer.
+    pub fn vote(&self, response: &CanaryResponse<'_>, seat: &CanarySeat) {
+        if let Some(trial) = &mut self.state.lock().trial {
+            trial.count_answer(response, seat.voter);
         }
     }
 

@@ -14,8 +14,8 @@ use super::per_stream_state::{Guard, PerStreamState, ResumedVersions, Unjudged};
 use super::session_config::{SessionConfig, Upstream};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
-    CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position,
-    Protocol, Role, Rollout, Subscription, Update, VisibleState,
+    CanaryResponse, CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce,
+    Position, Protocol, Role, Rollout, Subscription, Update, VisibleState,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name, TypeUrl};
@@ -458,8 +458,8 @@ impl StreamType {
         let Some(at) = own.to_judge.iter().position(is_meant) else { return };
         let judged = own.to_judge.drain(..=at).next_back();
         if let Some(Unjudged { update, class, .. }) = judged {
-            let of = self.membership.of();
-            rollout.vote(of, self.membership.subscription(), (&update, class), seat, rejection);
+            let (of, subscription) = (self.membership.of(), self.membership.subscription());
+            rollout.vote(&CanaryResponse { of, subscription, update: &update, class, rejection }, seat);
         }
         self.trim();
     }

@@ -70,16 +70,17 @@ pub(super) struct Hold {
 }
 
 /// Response that a canary answers.
-pub(super) struct Response<'a> {
-    pub(super) of: &'a TypeCache,
-    pub(super) subscription: &'a Subscription,
-    pub(super) update: &'a Update,
-    pub(super) class: Class,
+#[derive(Debug)]
+pub struct CanaryResponse<'a> {
+    pub of: &'a TypeCache,
+    pub subscription: &'a Subscription,
+    pub update: &'a Update,
+    pub class: Class,
     /// Text of the NACK; `None`: it was accepted.
-    pub(super) rejection: Option<&'a str>,
+    pub rejection: Option<&'a str>,
 }
 
-impl Response<'_> {
+impl CanaryResponse<'_> {
     fn is_newer(&self, candidate: &Candidate) -> bool {
         candidate.sent_at.is_some_and(|at| at < self.update.newest_state)
     }
@@ -138,7 +139,7 @@ impl Trial {
     }
 
     /// Counts an answer. A rejection makes all changes of the response suspect that this canary has not accepted.
-    pub(super) fn count_answer(&mut self, response: &Response<'_>, voter: Voter) {
+    pub(super) fn count_answer(&mut self, response: &CanaryResponse<'_>, voter: Voter) {
         let type_url = response.of.type_url();
         // Otherwise it may have content that others have replaced since.
         let first = ((type_url.clone(), Parameters::NONE), "".into());

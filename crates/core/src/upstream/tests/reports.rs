@@ -1,6 +1,6 @@
 //! Reports of changes that canaries rejected.
 
-use crate::cache::{Class, Note, Order, ParameterView, Position, RolloutSettings, Track};
+use crate::cache::{CanaryResponse, Class, Note, Order, ParameterView, Position, RolloutSettings, Track};
 use crate::proto::Status;
 use crate::resource::Parameters;
 
@@ -62,7 +62,9 @@ impl Fixture {
             StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let canary = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
         let update = of.update(canary.cohort(), &Position::default(), self.now).expect("a first answer");
-        rollout.vote(&of, &subscription, (&update, Class::Both), &seat, Some(text));
+        let (class, rejection) = (Class::Both, Some(text));
+        let (of, subscription, update) = (&*of, &subscription, &*update);
+        rollout.vote(&CanaryResponse { of, subscription, update, class, rejection }, &seat);
     }
 
     /// The origin changes `a`, the canary rejects that, and it is held. The report has not been taken.
