@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::{Serialize, Serializer};
 
 use super::wire::{self, MalformedError};
@@ -149,7 +149,7 @@ impl Constraints {
         if tree == Tree::EVERYBODY {
             return Ok(None);
         }
-        let encoded = tree.encode().into();
+        let encoded = tree.encode().freeze();
         Ok(Some(Self(Arc::new(Canonical { encoded, tree }))))
     }
 
@@ -239,21 +239,16 @@ impl Tree {
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
-        let (mut inner, mut out) = (Vec::new(), Vec::new());
-        let mut put_key = |key: &str| {
-            if !key.is_empty() {
-                wire::put_bytes(&mut inner, KEY.into(), key.as_bytes());
-            }
-        };
+    fn encode(&self) -> BytesMut {
+        let (mut inner, mut out) = (BytesMut::new(), BytesMut::new());
         let field = match self {
             Self::Equals { key, value } => {
-                put_key(key);
+                wire::put_field(&mut inner, KEY, key.as_bytes());
                 wire::put_bytes(&mut inner, VALUE.into(), value.as_bytes());
                 SINGLE
             }
             Self::Exists { key } => {
-                put_key(key);
+                wire::put_field(&mut inner, KEY, key.as_bytes());
                 wire::put_bytes(&mut inner, EXISTS.into(), &[]);
                 SINGLE
             }

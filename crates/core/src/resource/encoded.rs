@@ -13,7 +13,7 @@ mod resource_head;
 
 use super::name::parse_resource_name;
 use super::referenced_names::eds_service;
-use super::wire::{self, MalformedError, Value};
+use super::wire::{self, MalformedError};
 use super::{ConstraintError, Constraints, Name, Parameters, TypeUrl};
 
 pub use derived_resource::VersionForm;
@@ -30,6 +30,8 @@ const RESOURCE_RESOURCE_NAME: u32 = 8;
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource. As the
 /// numbers are equal, one encoding serves both protocols.
 const RESOURCES: u8 = 2;
+/// Type of a state-of-the-world element that wraps its resource (R-SotW-22, R-SotW-23).
+pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 /// Body with the location of the resource (R-XT-07).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
@@ -47,8 +49,8 @@ pub enum EnvelopeError {
     WrongType { name: String, found: String, expected: String },
 }
 
-impl From<MalformedError> for EnvelopeError {
-    fn from(_: MalformedError) -> Self {
+impl<E: Into<MalformedError>> From<E> for EnvelopeError {
+    fn from(_: E) -> Self {
         Self::Malformed
     }
 }
@@ -76,7 +78,7 @@ pub struct Envelope<'a> {
     pub mark: &'a str,
     /// Whether its body is the location of the resource (R-XT-07).
     is_redirect: bool,
-    whole: &'a [u8],
+    pub(super) whole: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
@@ -102,7 +104,9 @@ impl<'a> Envelope<'a> {
                 RESOURCE_BODY => body = Some(field.bytes()?),
                 RESOURCE_NAME => name = field.text()?,
                 RESOURCE_ALIASES => has_aliases = !field.text()?.is_empty() || has_aliases,
-                RESOURCE_CACHE_CONTROL => do_not_cache = forbids_caching(field.bytes()?)?,
+                RESOURCE_CACHE_CONTROL => {
+                    do_not_cache = CacheControl::decode(field.bytes()?)?.do_not_cache;
+                }
                 RESOURCE_TTL => ttl = Some(duration(field.bytes()?)?),
                 RESOURCE_RESOURCE_NAME => resource_name = Some(field.bytes()?),
                 _ => {}
@@ -361,8 +365,7 @@ impl Resource {
     }
 
     pub fn aliases(&self) -> impl Iterator<Item = &str> {
-        let inner = wire::fields(&self.entry).flatten().filter(|_| self.has_aliases);
-        inner.filter_map(|field| field.bytes().ok()).flat_map(aliases_in)
+        wire::payloads(&self.entry, RESOURCES.into()).filter(|_| self.has_aliases).flat_map(aliases_in)
     }
 
     /// Whether it has no SotW form: it has no body of its type.
@@ -435,20 +438,14 @@ fn begin_entry(name: &Name, version: &str, rest: usize) -> BytesMut {
 }
 
 fn aliases_in(resource: &[u8]) -> impl Iterator<Item = &str> {
-    let aliases = wire::fields(resource).flatten().filter(|field| field.number == RESOURCE_ALIASES);
-    aliases.filter_map(|field| field.text().ok())
+    wire::payloads(resource, RESOURCE_ALIASES).filter_map(|alias| std::str::from_utf8(alias).ok())
 }
 
-/// `CacheControl.do_not_cache`.
-fn forbids_caching(message: &[u8]) -> Result<bool, MalformedError> {
-    let mut forbids = false;
-    for field in wire::fields(message) {
-        let field = field?;
-        if field.number == 1 {
-            forbids = field.value != Value::Varint(0);
-        }
-    }
-    Ok(forbids)
+/// `envoy.service.discovery.v3.Resource.CacheControl`
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct CacheControl {
+    #[prost(bool, tag = "1")]
+    do_not_cache: bool,
 }
 
 fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_hash: u64) -> u128 {
@@ -465,7 +462,7 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
 
 /// A negative duration counts as zero.
 fn duration(message: &[u8]) -> Result<Duration, MalformedError> {
-    let time = prost_types::Duration::decode(message).map_err(|_| MalformedError)?;
+    let time = prost_types::Duration::decode(message)?;
     let nanos = u64::try_from(time.nanos).unwrap_or_default();
     let seconds = Duration::from_secs(u64::try_from(time.seconds).unwrap_or_default());
     Ok(seconds.saturating_add(Duration::from_nanos(nanos)))

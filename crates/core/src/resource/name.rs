@@ -115,22 +115,20 @@ type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
 ///
 /// [`MalformedError`] if the bytes are malformed. Unreadable constraints are part of the result.
 pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedError> {
-    let (mut name, mut constraints) = ("", Ok(None));
-    let mut constrained = false;
+    let (mut name, mut constraints) = ("", None);
     for field in wire::fields(message) {
         let field = field?;
         match u8::try_from(field.number) {
             Ok(NAMED_NAME) => name = field.text()?,
             // Repeated constraints would have to be merged.
-            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::Malformed),
-            Ok(NAMED_CONSTRAINTS) => {
-                constrained = true;
-                constraints = Constraints::parse(field.bytes()?);
+            Ok(NAMED_CONSTRAINTS) if constraints.is_some() => {
+                constraints = Some(Err(ConstraintError::Malformed));
             }
+            Ok(NAMED_CONSTRAINTS) => constraints = Some(Constraints::parse(field.bytes()?)),
             _ => {}
         }
     }
-    Ok((name, constraints))
+    Ok((name, constraints.unwrap_or(Ok(None))))
 }
 
 /// Encodes an `envoy.service.discovery.v3.ResourceName`.

@@ -2,8 +2,10 @@
 //!
 //! The relay reads nothing else of a body. Clients reject a malformed one, not the relay (R-Up-14).
 
-use super::wire::{self, Field, Value};
+use super::wire::{self, Value, payloads};
 use super::{Kind, Name};
+
+const ANY_VALUE: u32 = 2;
 
 /// `eds_cluster_config.service_name` of a cluster, else its own name. `own` is shared if it is that.
 pub(super) fn eds_service(kind: Kind, any: &[u8], own: &Name) -> Option<Name> {
@@ -13,27 +15,24 @@ pub(super) fn eds_service(kind: Kind, any: &[u8], own: &Name) -> Option<Name> {
     const EDS: u64 = 3;
     const EDS_SERVICE_NAME: u32 = 2;
 
-    let last = |message, number| {
-        wire::fields(message).flatten().filter(move |field: &Field<'_>| field.number == number).last()
-    };
-    let cluster = last(any, 2).filter(|_| kind == Kind::Cluster)?.bytes().ok()?;
-    if last(cluster, CLUSTER_TYPE)?.value != Value::Varint(EDS) {
+    let cluster = payloads(any, ANY_VALUE).last().filter(|_| kind == Kind::Cluster)?;
+    let types = wire::fields(cluster).flatten().filter(|field| field.number == CLUSTER_TYPE);
+    if types.last()?.value != Value::Varint(EDS) {
         return None;
     }
-    let service = last(cluster, CLUSTER_EDS_CONFIG)
-        .and_then(|config| config.bytes().ok())
-        .and_then(|config| last(config, EDS_SERVICE_NAME))
-        .and_then(|field| field.text().ok())
-        .filter(|service| !service.is_empty());
-    let name = || last(cluster, CLUSTER_NAME)?.text().ok();
-    let service = service.or_else(name).filter(|name| !name.is_empty())?;
+    let text = |message, number| {
+        let text = std::str::from_utf8(payloads(message, number).last()?).ok();
+        text.filter(|text| !text.is_empty())
+    };
+    let config = payloads(cluster, CLUSTER_EDS_CONFIG).last();
+    let service = config.and_then(|config| text(config, EDS_SERVICE_NAME));
+    let service = service.or_else(|| text(cluster, CLUSTER_NAME))?;
     Some(if service == own.as_str() { own.clone() } else { service.into() })
 }
 
 /// Clusters of a RouteConfiguration or a VirtualHost, in order, perhaps repeated: those in `cluster` and
 /// `weighted_clusters` of an action. Not those of mirrors, nor those chosen by a header, a plugin or a matcher tree.
 pub fn clusters_in_routes(kind: Kind, any: &[u8]) -> Vec<Name> {
-    const ANY_VALUE: u32 = 2;
     const VIRTUAL_HOSTS: u32 = 2;
     const ROUTES: u32 = 3;
     const ROUTE_ACTION: u32 = 2;
@@ -42,24 +41,19 @@ pub fn clusters_in_routes(kind: Kind, any: &[u8]) -> Vec<Name> {
     const WEIGHTED_CLUSTER: u32 = 1;
     const NAME: u32 = 1;
 
-    let values = messages(any, ANY_VALUE);
+    let values = payloads(any, ANY_VALUE);
     let hosts: Vec<&[u8]> = match kind {
-        Kind::Route => values.flat_map(|value| messages(value, VIRTUAL_HOSTS)).collect(),
+        Kind::Route => values.flat_map(|value| payloads(value, VIRTUAL_HOSTS)).collect(),
         Kind::VirtualHost => values.collect(),
         _ => return Vec::new(),
     };
-    let routes = hosts.into_iter().flat_map(|host| messages(host, ROUTES));
-    let actions = routes.flat_map(|route| messages(route, ROUTE_ACTION));
+    let routes = hosts.into_iter().flat_map(|host| payloads(host, ROUTES));
+    let actions = routes.flat_map(|route| payloads(route, ROUTE_ACTION));
     let names = actions.flat_map(|action| {
-        let weighted = messages(action, WEIGHTED_CLUSTERS).flat_map(|all| messages(all, WEIGHTED_CLUSTER));
-        messages(action, CLUSTER).chain(weighted.flat_map(|one| messages(one, NAME)))
+        let weighted = payloads(action, WEIGHTED_CLUSTERS).flat_map(|all| payloads(all, WEIGHTED_CLUSTER));
+        payloads(action, CLUSTER).chain(weighted.flat_map(|one| payloads(one, NAME)))
     });
     names.filter_map(|name| std::str::from_utf8(name).ok()).map(Name::from).collect()
-}
-
-fn messages(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
-    let is_it = move |field: &Field<'_>| field.number == number;
-    wire::fields(message).flatten().filter(is_it).filter_map(|field| field.bytes().ok())
 }
 
 #[cfg(test)]

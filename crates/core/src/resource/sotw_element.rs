@@ -15,19 +15,18 @@
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::encoded::{RESOURCE_BODY, RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, any_parts};
-use super::wire::{self, Value};
-use super::{Envelope, EnvelopeError, TypeUrl};
+use super::encoded::{RESOURCE_BODY, RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, WRAPPER, any_parts};
+use super::{Envelope, EnvelopeError, TypeUrl, wire};
 
-/// Type of an element that wraps its resource (R-SotW-22).
-const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+/// Most bytes before version, name and body.
+const HEADERS: usize = 3 * 6;
 
 /// Element of `DiscoveryResponse.resources`, parsed but not copied.
 #[derive(Clone, Debug)]
 pub struct SotwElement<'a> {
     name: &'a str,
     any: Option<&'a [u8]>,
-    wrapped: Option<(&'a [u8], Envelope<'a>)>,
+    wrapper: Option<Envelope<'a>>,
 }
 
 impl<'a> SotwElement<'a> {
@@ -40,10 +39,12 @@ impl<'a> SotwElement<'a> {
         let (url, value) = any_parts(bytes)?;
         if url == WRAPPER && expected.as_str() != WRAPPER {
             let envelope = Envelope::parse(value, expected)?;
-            return Ok(Self { name: envelope.name, any: envelope.body, wrapped: Some((value, envelope)) });
+            return Ok(Self { name: envelope.name, any: envelope.body, wrapper: Some(envelope) });
         }
-        let named = expected.kind().is_named_by_first_field().then(|| first_text(value)).flatten();
-        let name = named.filter(|name| !name.is_empty());
+        // Clients judge the rest of a body (R-Up-14).
+        let is_named = expected.kind().is_named_by_first_field();
+        let first = is_named.then(|| wire::payloads(value, 1).last()).flatten();
+        let name = first.and_then(|name| std::str::from_utf8(name).ok()).filter(|name| !name.is_empty());
         if url != expected.as_str() {
             return Err(EnvelopeError::WrongType {
                 name: name.unwrap_or_default().to_owned(),
@@ -51,15 +52,15 @@ impl<'a> SotwElement<'a> {
                 expected: expected.as_str().to_owned(),
             });
         }
-        Ok(Self { name: name.ok_or(EnvelopeError::NoName)?, any: Some(bytes), wrapped: None })
+        Ok(Self { name: name.ok_or(EnvelopeError::NoName)?, any: Some(bytes), wrapper: None })
     }
 
     pub const fn name(&self) -> &'a str {
         self.name
     }
 
-    pub fn wrapper(&self) -> Option<&Envelope<'a>> {
-        self.wrapped.as_ref().map(|(_, envelope)| envelope)
+    pub const fn wrapper(&self) -> Option<&Envelope<'a>> {
+        self.wrapper.as_ref()
     }
 
     /// Hash of the content, as defined at the head of this module; `None` without a body.
@@ -80,9 +81,11 @@ impl<'a> SotwElement<'a> {
 
     pub fn as_delta(&self, version: &str) -> Bytes {
         let version = version.as_bytes();
-        let mut out = BytesMut::with_capacity(wire::field_len(version.len()) + self.delta_bytes());
+        let rest = self.wrapper.as_ref().map(|wrapper| wrapper.whole).or(self.any).unwrap_or_default();
+        let lengths = version.len() + self.name.len() + rest.len();
+        let mut out = BytesMut::with_capacity(lengths + HEADERS);
         wire::put_field(&mut out, RESOURCE_VERSION as u8, version);
-        if self.wrapped.is_some() {
+        if self.wrapper.is_some() {
             for field in self.wrapper_fields().filter(|field| field.number != RESOURCE_VERSION) {
                 out.extend_from_slice(field.raw);
             }
@@ -93,23 +96,9 @@ impl<'a> SotwElement<'a> {
         out.freeze()
     }
 
-    fn delta_bytes(&self) -> usize {
-        match &self.wrapped {
-            Some((bytes, _)) => bytes.len(),
-            None => wire::field_len(self.name.len()) + wire::field_len(self.any.map_or(0, <[u8]>::len)),
-        }
-    }
-
     fn wrapper_fields(&self) -> impl Iterator<Item = wire::Field<'a>> {
-        let bytes: &'a [u8] = self.wrapped.as_ref().map_or(&[], |(bytes, _)| bytes);
-        wire::fields(bytes).flatten()
+        wire::fields(self.wrapper.as_ref().map_or(&[], |wrapper| wrapper.whole)).flatten()
     }
-}
-
-/// Text of field 1. Clients judge the rest of a body (R-Up-14).
-fn first_text(body: &[u8]) -> Option<&str> {
-    let is_first = |field: &wire::Field<'_>| field.number == 1 && matches!(field.value, Value::Bytes(_));
-    wire::fields(body).flatten().filter(is_first).last()?.text().ok()
 }
 
 #[cfg(test)]

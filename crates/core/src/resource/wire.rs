@@ -3,13 +3,19 @@
 //! Reading is over borrowed bytes and allocates nothing; a malformed input is an error, never a panic.
 
 use bytes::{BufMut, BytesMut};
-use prost::encoding::decode_varint;
+use prost::encoding::{WireType, decode_key, decode_varint};
 pub use prost::encoding::{encode_varint, encoded_len_varint};
 
 /// Bytes that are no protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a protobuf message")]
 pub struct MalformedError;
+
+impl From<prost::DecodeError> for MalformedError {
+    fn from(_: prost::DecodeError) -> Self {
+        Self
+    }
+}
 
 /// The value of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +44,8 @@ impl<'a> Field<'a> {
     ///
     /// [`MalformedError`] for another wire type.
     pub const fn bytes(&self) -> Result<&'a [u8], MalformedError> {
-        match self.value {
-            Value::Bytes(bytes) => Ok(bytes),
-            Value::Varint(_) | Value::Fixed => Err(MalformedError),
-        }
+        let Value::Bytes(bytes) = self.value else { return Err(MalformedError) };
+        Ok(bytes)
     }
 
     /// Payload of a string field.
@@ -59,6 +63,14 @@ pub const fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
 
+/// Payloads of the well-formed fields with this number.
+pub fn payloads(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
+    fields(message)
+        .flatten()
+        .filter(move |field| field.number == number)
+        .filter_map(|field| field.bytes().ok())
+}
+
 /// See [`fields`].
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
@@ -68,22 +80,17 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read(&mut self) -> Result<Field<'a>, MalformedError> {
         let whole = self.rest;
-        // Numbers have 29 bits. A field that is passed on as it came must be readable by its receivers.
-        let tag = u32::try_from(self.varint()?).map_err(|_| MalformedError)?;
-        let number = tag >> 3;
-        if number == 0 {
-            return Err(MalformedError);
-        }
-        let value = match tag & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => self.take(8).map(|_| Value::Fixed)?,
-            2 => {
-                let len = usize::try_from(self.varint()?).map_err(|_| MalformedError)?;
-                Value::Bytes(self.take(len)?)
+        let (number, wire_type) = decode_key(&mut self.rest)?;
+        let value = match wire_type {
+            WireType::Varint => Value::Varint(decode_varint(&mut self.rest)?),
+            WireType::SixtyFourBit => self.take(8).map(|_| Value::Fixed)?,
+            WireType::LengthDelimited => {
+                let len = decode_varint(&mut self.rest)?;
+                Value::Bytes(self.take(usize::try_from(len).map_err(|_| MalformedError)?)?)
             }
-            5 => self.take(4).map(|_| Value::Fixed)?,
-            // Groups (3, 4) are not part of proto3; 6 and 7 are nothing.
-            _ => return Err(MalformedError),
+            WireType::ThirtyTwoBit => self.take(4).map(|_| Value::Fixed)?,
+            // Groups are not part of proto3.
+            WireType::StartGroup | WireType::EndGroup => return Err(MalformedError),
         };
         Ok(Field { number, value, raw: &whole[..whole.len() - self.rest.len()] })
     }
@@ -92,10 +99,6 @@ impl<'a> Fields<'a> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(MalformedError)?;
         self.rest = rest;
         Ok(taken)
-    }
-
-    fn varint(&mut self) -> Result<u64, MalformedError> {
-        decode_varint(&mut self.rest).map_err(|_| MalformedError)
     }
 }
 
@@ -148,17 +151,19 @@ pub fn put_bytes(out: &mut impl BufMut, number: u32, payload: &[u8]) {
 }
 
 #[cfg(test)]
-pub fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    put_field(&mut out, number, payload);
-    out.to_vec()
-}
+pub use tests::field;
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    pub fn field(number: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        put_field(&mut out, number, payload);
+        out.to_vec()
+    }
 
     proptest! {
         #[test]

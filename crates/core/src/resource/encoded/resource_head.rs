@@ -9,10 +9,10 @@ use prost::Message as _;
 
 use super::super::name::resource_name;
 use super::super::{Name, wire};
-use super::{RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, Resource};
+use super::{
+    RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, Resource, WRAPPER,
+};
 
-/// See R-SotW-23.
-const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 // Fields of google.protobuf.Any.
 const ANY_TYPE_URL: u8 = 1;
 const ANY_VALUE: u8 = 2;
@@ -83,7 +83,7 @@ impl Resource {
 
     fn fields_before_body(&self, called: NameForm<'_>, ttl: Option<Duration>) -> BytesMut {
         let (entry, at) = self.sotw_tail();
-        let inner = wire::fields(entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
+        let inner = wire::payloads(entry, RESOURCES.into()).next().unwrap_or_default();
         let fields = inner.get(..inner.len().saturating_sub(entry.len() - at)).unwrap_or_default();
         // The name comes first.
         let kept = fields.get(wire::field_len(self.name().as_str().len())..).unwrap_or_default();
