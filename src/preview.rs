@@ -9,11 +9,10 @@ use crate::config::{Config, DynamicParameter, GroupRule, Listener, Rollout};
 use crate::descriptors::text_formats::{NODE, message_json};
 use crate::directory;
 use crate::node_field::Missing;
-use crate::node_group::{GroupNode, Placement, Rule, RuleOutcome};
+use crate::node_group::{GroupNode, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
 use crate::resource::Pattern;
-use crate::subscription::Outcome;
 use crate::terminal::printable;
 
 /// Prints the group, its node at the control plane, and per rule why it matches or not; then the parameters.
@@ -75,20 +74,20 @@ fn groups(config: &Config, node: &Node, encoded: &[u8]) -> anyhow::Result<String
         "group own  # no rule matches"
     };
     let (group, seen) = match rules.place(node, None) {
-        Ok(Placement::Own) => (own.to_owned(), Some(("", relay::own_node(config).encode_to_vec()))),
-        Ok(Placement::Group(place)) => {
+        Ok(None) => (own.to_owned(), Some(("", relay::own_node(config).encode_to_vec()))),
+        Ok(Some(place)) => {
             let key =
                 if place.key.text().is_empty() { String::new() } else { format!(" {:?}", place.key.text()) };
             let seen = match rules.node(&place) {
                 GroupNode::Made(node) => ("", node.encode_to_vec()),
                 GroupNode::Client => ("  # of one client of the group, such as this one", encoded.to_vec()),
             };
-            let each = if rules.is_by_identity(&place) {
+            let each = if rules.rule(&place).is_by_identity() {
                 ", with a group for each identity that clients prove"
             } else {
                 ""
             };
-            (format!("group {}{key}  # the first rule that matches{each}", place.name), Some(seen))
+            (format!("group {}{key}  # the first rule that matches{each}", place.key.rule()), Some(seen))
         }
         Err(refusal) => (format!("no group  # {refusal}"), None),
     };
@@ -157,17 +156,17 @@ fn parameters(config: &Config, node: &Node) -> String {
         let pattern = rule.pattern.as_ref().map_or("", Pattern::text);
         reason(&rule.from.to_string(), rule.from.is_proven(), pattern, missing)
     };
-    for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
+    for (rule, (of, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
         let (key, from) = (&rule.key, &rule.from);
-        let line = match (outcome, &rule.pattern) {
-            (Outcome::Found(value), None) => format!("{key} = {value:?}  # {from}"),
-            (Outcome::Found(value), Some(pattern)) => {
-                format!("{key} = {value:?}  # {from}, by {}", pattern.text())
+        let line = match (outcome, &of.default) {
+            (Ok(value), _) => {
+                let by = rule.pattern.as_ref().map(|pattern| format!(", by {}", pattern.text()));
+                format!("{key} = {value:?}  # {from}{}", by.unwrap_or_default())
             }
-            (Outcome::Default(value, missing), _) => {
+            (Err(missing), Some(value)) => {
                 format!("{key} = {value:?}  # the default: {}", why(rule, missing))
             }
-            (Outcome::Absent(missing), _) => format!("{key} is absent  # {}", why(rule, missing)),
+            (Err(missing), None) => format!("{key} is absent  # {}", why(rule, missing)),
         };
         text += &printable(&line);
         text.push('\n');

@@ -26,7 +26,7 @@ pub use running_group::{Events, Group, ShownNode, Starter, spawn_essential};
 
 use crate::group_table::GroupTable;
 use crate::identity::Certificate;
-use crate::node_group::{GroupKey, GroupRules, Placement};
+use crate::node_group::{GroupKey, GroupRules};
 use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::snapshot::LiveGroup;
@@ -113,12 +113,11 @@ impl Groups {
         newcomer: Newcomer<'_>,
         raw: impl FnOnce() -> Bytes,
     ) -> Result<GroupSeat, SessionError> {
-        let place = match self.rules.place(newcomer.node, newcomer.certificate)? {
-            Placement::Own => return Ok(self.own()),
-            Placement::Group(place) => place,
+        let Some(place) = self.rules.place(newcomer.node, newcomer.certificate)? else {
+            return Ok(self.own());
         };
         let Some(starter) = &self.starter else { return Ok(self.own()) };
-        let visitor = visitor(self.rules.lends(&place), newcomer.stay, raw)?;
+        let visitor = visitor(self.rules.rule(&place).lends(), newcomer.stay, raw)?;
         let (group, number) = {
             let mut table = self.table.lock();
             let make = || starter.start(&place.key, self.rules.node(&place));

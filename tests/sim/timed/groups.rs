@@ -13,7 +13,7 @@ use bytes::Bytes;
 use deltafan::cache::{Budget, Cache, Claim, ParameterView, Protocol, View, Writer};
 use deltafan::group_table::GroupTable;
 use deltafan::node_group::{
-    Condition, GroupKey, GroupNode, GroupPlace, GroupRules, Placement, Rule, RuleSpec, Unmatched,
+    Condition, GroupKey, GroupNode, GroupPlace, GroupRules, Rule, RuleSpec, Unmatched,
 };
 use deltafan::proto::Node;
 use deltafan::resource::{Resource, TypeUrl};
@@ -135,8 +135,8 @@ impl World {
         let (key, mut number) = (None, None);
         let mut visit = Visit { relay, key, number, node: node.encode_to_vec().into(), is_kept: false };
         match host.rules.place(node, None).expect("a group takes everybody") {
-            Placement::Own => assert_eq!(relay, 0, "RULE: {node:?} is in the own group"),
-            Placement::Group(place) => {
+            None => assert_eq!(relay, 0, "RULE: {node:?} is in the own group"),
+            Some(place) => {
                 assert_eq!(place.key.text(), relay.to_string(), "RULE: the group of {node:?}");
                 let joined = host.table.join(&place.key, None, host.most, || relay);
                 assert_eq!(joined, Ok(&relay), "ROOM: groups that are gone are counted");

@@ -12,96 +12,70 @@ use foldhash::{HashMap, HashMapExt as _};
 use crate::resource::wire::{self, Value};
 
 /// `Struct.fields`, and the parts of its entries.
-pub(super) const FIELDS: u32 = 1;
+const FIELDS: u32 = 1;
 const ENTRY_KEY: u32 = 1;
-pub(super) const ENTRY_VALUE: u32 = 2;
+const ENTRY_VALUE: u32 = 2;
 /// Kinds of a `Value`.
 const NULL: u32 = 1;
 const NUMBER: u32 = 2;
 const STRING: u32 = 3;
 const BOOL: u32 = 4;
-pub(super) const STRUCT: u32 = 5;
-pub(super) const LIST: u32 = 6;
+const STRUCT: u32 = 5;
+const LIST: u32 = 6;
 
-/// Paths of the rules, as a tree by keys.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Paths {
-    root: Step,
-    count: usize,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Step {
-    /// Index of the value, if a path ends here.
-    index: Option<usize>,
-    next: HashMap<Box<[u8]>, Self>,
-}
-
-/// Values by the index of their paths.
+/// Values of paths, in the order of the paths.
 pub(super) type Values<'a> = Vec<Result<Cow<'a, str>, Missing>>;
 
-impl Paths {
-    /// Adds a path once.
-    pub(super) fn add(&mut self, path: &[String]) {
-        let mut step = &mut self.root;
-        for key in path {
-            step = step.next.entry(key.as_bytes().into()).or_default();
-        }
-        if step.index.is_none() {
-            step.index = Some(self.count);
-            self.count += 1;
-        }
+/// Values at sorted paths, of at most `limit` bytes each.
+pub(super) fn values<'a>(paths: &[Vec<String>], metadata: &'a [u8], limit: usize) -> Values<'a> {
+    let mut values = vec![Err(Missing::NotSet); paths.len()];
+    if !paths.is_empty() {
+        read(paths, 0, metadata, limit, &mut values);
     }
-
-    pub(super) fn index(&self, path: &[String]) -> Option<usize> {
-        let mut step = &self.root;
-        for key in path {
-            step = step.next.get(key.as_bytes())?;
-        }
-        step.index
-    }
-
-    /// Values of all paths, of at most `limit` bytes each.
-    pub(super) fn values<'a>(&self, metadata: &'a [u8], limit: usize) -> Values<'a> {
-        let mut values = vec![Err(Missing::NotSet); self.count];
-        if self.count > 0 {
-            self.root.read(metadata, limit, &mut values);
-        }
-        values
-    }
+    values
 }
 
-impl Step {
-    /// Reads the values in the fields of a `Struct`. The last value of a repeated key counts, as in
-    /// any protobuf map.
-    fn read<'a>(&self, fields: &'a [u8], limit: usize, values: &mut Values<'a>) {
-        let mut found = HashMap::<&[u8], (&Self, &'a [u8])>::new();
-        for field in wire::fields(fields) {
-            let Ok(field) = field else { return };
-            let (FIELDS, Value::Bytes(entry)) = (field.number, field.value) else { continue };
-            let (mut key, mut value) = (&[][..], &[][..]);
-            for part in wire::fields(entry) {
-                let Ok(part) = part else { return };
-                match (part.number, part.value) {
-                    (ENTRY_KEY, Value::Bytes(bytes)) => key = bytes,
-                    (ENTRY_VALUE, Value::Bytes(bytes)) => value = bytes,
-                    _ => {}
-                }
-            }
-            if let Some((key, step)) = self.next.get_key_value(key) {
-                found.insert(key, (step, value));
+/// Reads the values in the fields of a `Struct`. The first `depth` keys of the paths lead to it. The last value of a repeated
+/// key counts, as in any protobuf map.
+fn read<'a>(
+    paths: &[Vec<String>],
+    depth: usize,
+    fields: &'a [u8],
+    limit: usize,
+    values: &mut [Result<Cow<'a, str>, Missing>],
+) {
+    let key_of = |at: usize| paths[at].get(depth).map(String::as_bytes);
+    // By the first path with the key.
+    let mut found = HashMap::<usize, &'a [u8]>::new();
+    for field in wire::fields(fields) {
+        let Ok(field) = field else { return };
+        let (FIELDS, Value::Bytes(entry)) = (field.number, field.value) else { continue };
+        let (mut key, mut value) = (&[][..], &[][..]);
+        for part in wire::fields(entry) {
+            let Ok(part) = part else { return };
+            match (part.number, part.value) {
+                (ENTRY_KEY, Value::Bytes(bytes)) => key = bytes,
+                (ENTRY_VALUE, Value::Bytes(bytes)) => value = bytes,
+                _ => {}
             }
         }
-        for (step, value) in found.into_values() {
-            let Some(value) = kind(value) else { continue };
-            if let Some(index) = step.index {
-                values[index] = text(value).and_then(|text| bounded(text, limit));
-            }
-            if let (STRUCT, Value::Bytes(inner), _) = value
-                && !step.next.is_empty()
-            {
-                step.read(inner, limit, values);
-            }
+        let is_before = |path: &Vec<String>| path.get(depth).is_none_or(|known| known.as_bytes() < key);
+        let first = paths.partition_point(is_before);
+        if first < paths.len() && key_of(first) == Some(key) {
+            found.insert(first, value);
+        }
+    }
+    for (first, value) in found {
+        let Some(value) = kind(value) else { continue };
+        let end = (first..paths.len()).find(|at| key_of(*at) != key_of(first)).unwrap_or(paths.len());
+        let (paths, values) = (&paths[first..end], &mut values[first..end]);
+        if paths[0].len() == depth + 1 {
+            values[0] = text(value).and_then(|text| bounded(text, limit));
+        }
+        if let (STRUCT, Value::Bytes(inner), _) = value
+            && paths.iter().any(|path| path.len() > depth + 1)
+        {
+            read(paths, depth + 1, inner, limit, values);
         }
     }
 }
@@ -171,10 +145,10 @@ mod tests {
 
     /// Value at the last of these paths, when all are looked for.
     fn value<'a>(metadata: &'a [u8], at: &[&str]) -> Result<Cow<'a, str>, Missing> {
-        let mut paths = Paths::default();
-        at.iter().for_each(|at| paths.add(&path(at)));
-        let index = at.last().and_then(|at| paths.index(&path(at)));
-        paths.values(metadata, usize::MAX)[index.expect("a path")].clone()
+        let paths: std::collections::BTreeSet<_> = at.iter().map(|at| path(at)).collect();
+        let paths: Vec<_> = paths.into_iter().collect();
+        let index = paths.binary_search(&path(at.last().expect("a path"))).expect("it is there");
+        values(&paths, metadata, usize::MAX)[index].clone()
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use metadata::Missing;
 pub use node_equality::are_same_nodes;
 
 use crate::proto::Node;
-use metadata::{Paths, Values, bounded};
+use metadata::{Values, bounded, values};
 
 /// Field of a node. An empty one counts as missing, except for metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,37 +70,37 @@ impl NodeField {
 
 /// Fields that rules read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NodeFields(Paths);
+pub(crate) struct NodeFields {
+    /// Sorted paths of those in the metadata.
+    paths: Vec<Vec<String>>,
+    /// Bytes of the longest value.
+    limit: usize,
+}
 
 impl NodeFields {
-    pub(crate) fn new<'a>(fields: impl IntoIterator<Item = &'a NodeField>) -> Self {
-        let mut paths = Paths::default();
-        for field in fields {
-            if let NodeField::Metadata(path) = field {
-                paths.add(path);
-            }
-        }
-        Self(paths)
+    /// Fields whose values have at most `limit` bytes.
+    pub(crate) fn new<'a>(fields: impl IntoIterator<Item = &'a NodeField>, limit: usize) -> Self {
+        let path = |field: &NodeField| match field {
+            NodeField::Metadata(path) => Some(path.clone()),
+            _ => None,
+        };
+        let mut paths: Vec<_> = fields.into_iter().filter_map(path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        Self { paths, limit }
     }
 
-    /// Reader of these fields for one client. Values have at most `limit` bytes.
-    pub(crate) const fn of<'a>(
-        &'a self,
-        node: &'a Node,
-        spiffe_id: Option<&'a str>,
-        limit: usize,
-    ) -> FieldReader<'a> {
-        FieldReader { paths: &self.0, node, spiffe_id, limit, metadata: OnceCell::new() }
+    /// Reader of these fields for one client.
+    pub(crate) const fn of<'a>(&'a self, node: &'a Node, spiffe_id: Option<&'a str>) -> FieldReader<'a> {
+        FieldReader { fields: self, node, spiffe_id, metadata: OnceCell::new() }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct FieldReader<'a> {
-    paths: &'a Paths,
+    fields: &'a NodeFields,
     node: &'a Node,
     spiffe_id: Option<&'a str>,
-    /// Bytes of the longest value.
-    pub(crate) limit: usize,
     /// Values in the metadata, read on first use.
     metadata: OnceCell<Values<'a>>,
 }
@@ -121,12 +121,19 @@ impl<'a> FieldReader<'a> {
             NodeField::Metadata(path) => return self.metadata(path),
         };
         let text = text.filter(|text| !text.is_empty()).ok_or(Missing::NotSet)?;
-        bounded(Cow::Borrowed(text), self.limit)
+        bounded(Cow::Borrowed(text), self.limit())
+    }
+
+    /// Bytes of the longest value.
+    pub(crate) const fn limit(&self) -> usize {
+        self.fields.limit
     }
 
     fn metadata(&self, path: &[String]) -> Result<Cow<'a, str>, Missing> {
-        let index = self.paths.index(path).ok_or(Missing::NotSet)?;
-        let values = self.metadata.get_or_init(|| self.paths.values(&self.node.metadata, self.limit));
+        let index =
+            self.fields.paths.binary_search_by(|known| known[..].cmp(path)).map_err(|_| Missing::NotSet)?;
+        let values =
+            self.metadata.get_or_init(|| values(&self.fields.paths, &self.node.metadata, self.limit()));
         values[index].clone()
     }
 }

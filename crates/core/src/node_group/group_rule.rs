@@ -137,11 +137,12 @@ impl Rule {
     }
 
     /// Whether its groups show the node of a client.
-    pub(super) const fn lends(&self) -> bool {
+    pub const fn lends(&self) -> bool {
         self.node.is_none()
     }
 
-    pub(super) const fn is_by_identity(&self) -> bool {
+    /// Whether its groups differ by certificate.
+    pub const fn is_by_identity(&self) -> bool {
         self.by_identity
     }
 
@@ -181,7 +182,7 @@ impl Rule {
             ValueSource::Field(field) => node.read(field) == Err(Missing::TooLong),
             ValueSource::Capture { .. } => false,
         };
-        let identity = self.identity(proof).filter(|identity| identity.len() > node.limit);
+        let identity = self.identity(proof).filter(|identity| identity.len() > node.limit());
         let value = self.values.iter().find(|(_, source)| is_long(source)).map(|(name, _)| name.clone());
         value.or_else(|| identity.map(|_| CERTIFICATE.to_owned()))
     }

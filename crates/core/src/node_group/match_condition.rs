@@ -37,7 +37,7 @@ impl Condition {
         proof: Option<&'a Certificate>,
     ) -> Result<Cow<'a, str>, Missing> {
         match &self.key {
-            NodeField::San => self.name(proof.ok_or(Missing::NotSet)?, node.limit),
+            NodeField::San => self.name(proof.ok_or(Missing::NotSet)?, node.limit()),
             field => {
                 let value = node.read(field)?;
                 if self.pattern.matches(&value) { Ok(value) } else { Err(Missing::NoMatch) }
@@ -76,20 +76,19 @@ impl Condition {
 pub struct NodeMatch {
     conditions: Vec<Condition>,
     fields: NodeFields,
-    max_value_bytes: usize,
 }
 
 impl NodeMatch {
     /// Values longer than `max_value_bytes` match nothing.
     pub fn new(conditions: Vec<Condition>, max_value_bytes: usize) -> Self {
-        let fields = NodeFields::new(conditions.iter().map(|condition| &condition.key));
-        Self { conditions, fields, max_value_bytes }
+        let fields = NodeFields::new(conditions.iter().map(|condition| &condition.key), max_value_bytes);
+        Self { conditions, fields }
     }
 
     /// Whether a client with this claimed node and proven certificate meets all.
     pub fn matches(&self, node: &Node, proof: Option<&Certificate>) -> bool {
         let spiffe_id = proof.and_then(|proof| proof.spiffe_id.as_deref());
-        let node = self.fields.of(node, spiffe_id, self.max_value_bytes);
+        let node = self.fields.of(node, spiffe_id);
         self.conditions.iter().all(|condition| condition.value(&node, proof).is_ok())
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! [`Rule::new`] parses a rule; [`GroupRules::new`] adds the relay's own node.
 //! [`GroupRules::place`] places a client by its node and its certificate: in the relay's own group
-//! ([`Placement::Own`]), in a group of a rule ([`GroupPlace`]), or nowhere ([`NoGroupError`]).
+//! (`None`), in a group of a rule ([`GroupPlace`]), or nowhere ([`NoGroupError`]).
 //! Clients with equal [`GroupKey`]s share a group. Its [node](GroupRules::node) is
 //! [`GroupNode::Made`], sent upstream as it is, or [`GroupNode::Client`], the bytes of the node of
 //! one of its clients. [`GroupRules::outcomes`] explains the result of each rule.
@@ -46,21 +46,12 @@ pub struct GroupRules {
     rules: Vec<Rule>,
     unmatched: Unmatched,
     own: Node,
-    max_value_bytes: usize,
     fields: NodeFields,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
-    Own,
-    Group(GroupPlace),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPlace {
     pub rule: usize,
-    /// Unique and set by the operator: safe as a metric label.
-    pub name: Arc<str>,
     pub key: GroupKey,
 }
 
@@ -118,8 +109,8 @@ impl GroupRules {
     /// Rules in order, with unique names. A made node takes missing fields from `own`, the relay's
     /// node. Values longer than `max_value_bytes` match nothing.
     pub fn new(rules: Vec<Rule>, unmatched: Unmatched, own: Node, max_value_bytes: usize) -> Self {
-        let fields = NodeFields::new(rules.iter().flat_map(Rule::fields));
-        Self { rules, unmatched, own, max_value_bytes, fields }
+        let fields = NodeFields::new(rules.iter().flat_map(Rule::fields), max_value_bytes);
+        Self { rules, unmatched, own, fields }
     }
 
     pub fn is_trivial(&self) -> bool {
@@ -130,19 +121,23 @@ impl GroupRules {
         self.rules.iter().map(Rule::name)
     }
 
-    /// Group of a client with this claimed node and proven certificate.
+    /// Group of a client with this claimed node and proven certificate; `None`: the relay's own.
     ///
     /// # Errors
     ///
     /// [`NoGroupError`] if no rule matches and such clients are refused.
-    pub fn place(&self, node: &Node, proof: Option<&Certificate>) -> Result<Placement, NoGroupError> {
+    pub fn place(
+        &self,
+        node: &Node,
+        proof: Option<&Certificate>,
+    ) -> Result<Option<GroupPlace>, NoGroupError> {
         let node = self.reader(node, proof);
         for (at, rule) in self.rules.iter().enumerate() {
             let Some(key) = rule.key(&node, proof) else { continue };
-            return Ok(Placement::Group(GroupPlace { rule: at, name: Arc::clone(rule.name()), key }));
+            return Ok(Some(GroupPlace { rule: at, key }));
         }
         match self.unmatched {
-            Unmatched::Own => Ok(Placement::Own),
+            Unmatched::Own => Ok(None),
             Unmatched::Refuse => {
                 let tried = self.rules.iter().map(|rule| Arc::clone(rule.name())).collect();
                 Err(NoGroupError { tried })
@@ -152,7 +147,7 @@ impl GroupRules {
 
     fn reader<'a>(&'a self, node: &'a Node, proof: Option<&'a Certificate>) -> FieldReader<'a> {
         let spiffe_id = proof.and_then(|proof| proof.spiffe_id.as_deref());
-        self.fields.of(node, spiffe_id, self.max_value_bytes)
+        self.fields.of(node, spiffe_id)
     }
 
     /// Built by each call.
@@ -160,12 +155,8 @@ impl GroupRules {
         self.rules[place.rule].node(&place.key, &self.own)
     }
 
-    pub fn is_by_identity(&self, place: &GroupPlace) -> bool {
-        self.rules[place.rule].is_by_identity()
-    }
-
-    pub fn lends(&self, place: &GroupPlace) -> bool {
-        self.rules[place.rule].lends()
+    pub fn rule(&self, place: &GroupPlace) -> &Rule {
+        &self.rules[place.rule]
     }
 
     /// Results for people, including rules after the one that decides.
@@ -180,6 +171,7 @@ impl GroupRules {
 }
 
 impl GroupKey {
+    /// Unique and set by the operator: safe as a metric label.
     pub fn rule(&self) -> &str {
         &self.rule
     }

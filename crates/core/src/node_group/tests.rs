@@ -53,7 +53,7 @@ fn one(spec: RuleSpec<'_>) -> GroupRules {
 
 fn group(rules: &GroupRules, node: &Node, proof: Option<&Certificate>) -> Option<GroupPlace> {
     match rules.place(node, proof) {
-        Ok(Placement::Group(place)) => Some(place),
+        Ok(Some(place)) => Some(place),
         _ => None,
     }
 }
@@ -72,7 +72,7 @@ fn r_relay_01_the_first_rule_that_matches_decides() {
     let placed = rules(specs(), Unmatched::Own);
     for (id, expected) in [("ab", Some((0, "a"))), ("b", Some((2, "b"))), ("bb", None), ("", None)] {
         let place = group(&placed, &node(id), None);
-        let found = place.as_ref().map(|place| (place.rule, &*place.name));
+        let found = place.as_ref().map(|place| (place.rule, place.key.rule()));
         assert_eq!(found, expected, "{id}");
     }
     let refusing = rules(specs(), Unmatched::Refuse);
@@ -81,7 +81,7 @@ fn r_relay_01_the_first_rule_that_matches_decides() {
     let none = rules(vec![], Unmatched::Refuse).place(&node("c"), None).expect_err("a refusal");
     assert_eq!(none.to_string(), "no node group takes this client: `groups.rules` is empty");
     assert!(GroupRules::default().is_trivial() && !refusing.is_trivial());
-    assert_eq!(GroupRules::default().place(&node("c"), None), Ok(Placement::Own));
+    assert_eq!(GroupRules::default().place(&node("c"), None), Ok(None));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn r_relay_01_all_conditions_have_to_match_the_whole_of_their_values() {
         Node { locality: None, ..good.clone() },
         Node { id: format!("edge-{}", "x".repeat(LIMIT)), ..good },
     ] {
-        assert_eq!(rules.place(&other, None), Ok(Placement::Own), "{other:?}");
+        assert_eq!(rules.place(&other, None), Ok(None), "{other:?}");
     }
 }
 
@@ -176,7 +176,7 @@ fn a_capture_without_part_in_the_match_and_an_absent_field_are_empty_text() {
     assert_eq!(group(&rules, &client, None).expect("a group").key.text(), "[][][]");
     // A value that is longer than the bound is no part of a key.
     let long = Node { cluster: "c".repeat(LIMIT + 1), ..client };
-    assert_eq!(rules.place(&long, None), Ok(Placement::Own));
+    assert_eq!(rules.place(&long, None), Ok(None));
     let (_, outcome) = rules.outcomes(&long, None).next().expect("a rule");
     assert_eq!((outcome.too_long.as_deref(), outcome.matches()), (Some("node.cluster"), false));
 }
@@ -245,7 +245,7 @@ fn r_relay_01_clients_that_prove_different_things_are_in_different_groups_of_cli
     assert_ne!(claimed, key("sidecar~v", proofs[1].as_ref()));
     // Identities have the bound of all values.
     let long = proof(None, &"C".repeat(LIMIT + 1), &[]);
-    assert_eq!(rules.place(&victim, Some(&long)), Ok(Placement::Own));
+    assert_eq!(rules.place(&victim, Some(&long)), Ok(None));
     let (_, outcome) = rules.outcomes(&victim, Some(&long)).next().expect("a rule");
     assert!(!outcome.matches());
     // A node that the relay makes is nobody's word.

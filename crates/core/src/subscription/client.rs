@@ -68,7 +68,6 @@ pub(super) fn ttl_support(node: &Node, protocol: Protocol) -> TtlSupport {
 #[derive(Clone, Debug, Default)]
 pub struct NodeParameterRules {
     rules: Vec<Rule>,
-    max_value_bytes: usize,
     fields: NodeFields,
 }
 
@@ -84,18 +83,11 @@ pub struct Rule {
     pub default: Option<Box<str>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
-    Found(Cow<'a, str>),
-    Default(&'a str, Missing),
-    Absent(Missing),
-}
-
 impl NodeParameterRules {
     /// Of several rules for a key the last counts.
     pub fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
-        let fields = NodeFields::new(rules.iter().map(|rule| &rule.from));
-        Self { rules, max_value_bytes, fields }
+        let fields = NodeFields::new(rules.iter().map(|rule| &rule.from), max_value_bytes);
+        Self { rules, fields }
     }
 
     pub const fn is_empty(&self) -> bool {
@@ -107,15 +99,11 @@ impl NodeParameterRules {
         if self.is_empty() {
             return Parameters::NONE;
         }
-        let value = |(rule, outcome)| match outcome {
-            Outcome::Found(value) => Some((rule, value)),
-            Outcome::Default(value, _) => Some((rule, Cow::Borrowed(value))),
-            Outcome::Absent(_) => None,
+        let value = |(rule, found): (&Rule, Result<Cow<'_, str>, _>)| {
+            let value = found.ok().map(Box::from).or_else(|| rule.default.clone())?;
+            Some((rule.key.clone(), value))
         };
-        self.outcomes(node, spiffe_id)
-            .filter_map(value)
-            .map(|(rule, value): (&Rule, _)| (rule.key.clone(), value))
-            .collect()
+        self.outcomes(node, spiffe_id).filter_map(value).collect()
     }
 
     /// Parameters from the proven SPIFFE ID alone.
@@ -124,27 +112,21 @@ impl NodeParameterRules {
             return Parameters::NONE;
         }
         let nobody = Node::default();
-        let proven = |(rule, outcome): (&Rule, _)| match outcome {
-            Outcome::Found(value) if rule.from == NodeField::SpiffeId => Some((rule.key.clone(), value)),
-            _ => None,
+        let proven = |(rule, found): (&Rule, Result<Cow<'_, str>, _>)| {
+            let value = found.ok().filter(|_| rule.from == NodeField::SpiffeId)?;
+            Some((rule.key.clone(), Box::<str>::from(value)))
         };
         self.outcomes(&nobody, spiffe_id).filter_map(proven).collect()
     }
 
+    /// Value that each rule finds, without defaults.
     pub fn outcomes<'a>(
         &'a self,
         node: &'a Node,
         spiffe_id: Option<&'a str>,
-    ) -> impl Iterator<Item = (&'a Rule, Outcome<'a>)> {
-        let node = self.fields.of(node, spiffe_id, self.max_value_bytes);
-        self.rules.iter().map(move |rule| {
-            let outcome = match (rule.value(&node), &rule.default) {
-                (Ok(value), _) => Outcome::Found(value),
-                (Err(missing), Some(default)) => Outcome::Default(default, missing),
-                (Err(missing), None) => Outcome::Absent(missing),
-            };
-            (rule, outcome)
-        })
+    ) -> impl Iterator<Item = (&'a Rule, Result<Cow<'a, str>, Missing>)> {
+        let node = self.fields.of(node, spiffe_id);
+        self.rules.iter().map(move |rule| (rule, rule.value(&node)))
     }
 }
 

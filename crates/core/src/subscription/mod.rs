@@ -22,7 +22,7 @@ mod session_config;
 mod stream_type;
 mod subscription_edit;
 
-pub use client::{Client, NodeParameterRules, OBSERVER, Outcome, Rule, USER_AGENT, observes};
+pub use client::{Client, NodeParameterRules, OBSERVER, Rule, USER_AGENT, observes};
 pub use per_stream_state::{ByteCharge, Versions};
 pub use permissions::{Code, Denied, HiddenCounts, Permissions, SessionError};
 pub use poll::{Poll, PollHistory, PollVerdict};

@@ -168,15 +168,15 @@ fn people_are_told_why_a_key_is_absent() {
         rule(metadata("n"), None, None),
     ];
     let given = NodeParameterRules::new(rules, 20);
-    let outcomes: Vec<Outcome<'_>> = given.outcomes(&node, None).map(|(_, outcome)| outcome).collect();
+    let outcomes: Vec<_> = given.outcomes(&node, None).map(|(_, outcome)| outcome).collect();
     assert_eq!(
         outcomes,
         [
-            Outcome::Absent(Missing::TooLong),
-            Outcome::Found("edge".into()),
-            Outcome::Default("d", Missing::NoMatch),
-            Outcome::Absent(Missing::NotSet),
-            Outcome::Absent(Missing::NoText),
+            Err(Missing::TooLong),
+            Ok("edge".into()),
+            Err(Missing::NoMatch),
+            Err(Missing::NotSet),
+            Err(Missing::NoText),
         ]
     );
 }
