@@ -157,11 +157,6 @@ impl SessionError {
         Self { code, message: message.into(), denied: None, limit: None }
     }
 
-    pub(super) const fn over(mut self, limit: Limit) -> Self {
-        self.limit = Some(limit);
-        self
-    }
-
     pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
         Self { denied: Some(denied), ..Self::new(Code::PermissionDenied, message) }
     }
@@ -170,8 +165,8 @@ impl SessionError {
         Self::new(Code::InvalidArgument, message)
     }
 
-    pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self::new(Code::ResourceExhausted, message)
+    pub(super) fn over(limit: Limit, message: impl Into<String>) -> Self {
+        Self { limit: Some(limit), ..Self::new(Code::ResourceExhausted, message) }
     }
 
     /// Nothing is known and the origin does not answer (R-Relay-07).
@@ -193,7 +188,7 @@ impl From<StoreLimitError> for SessionError {
             StoreLimitError::Types(_) => Limit::Types,
             StoreLimitError::ParameterSets(_) => Limit::ParameterSets,
         };
-        Self::exhausted(full.to_string()).over(limit)
+        Self::over(limit, full.to_string())
     }
 }
 
@@ -205,7 +200,7 @@ impl From<NoGroupError> for SessionError {
 
 impl From<GroupLimitError> for SessionError {
     fn from(full: GroupLimitError) -> Self {
-        Self::exhausted(full.to_string()).over(Limit::Groups)
+        Self::over(Limit::Groups, full.to_string())
     }
 }
 

@@ -178,8 +178,8 @@ impl Session {
         self
     }
 
-    pub const fn take_hidden(&mut self) -> HiddenCounts {
-        std::mem::replace(&mut self.hidden, HiddenCounts { names: 0, wildcards: 0 })
+    pub fn take_hidden(&mut self) -> HiddenCounts {
+        std::mem::take(&mut self.hidden)
     }
 
     pub const fn wake_handle(&self) -> &Arc<WakeHandle> {
@@ -282,7 +282,7 @@ impl Session {
         self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
             let message = format!("more than {} types on one stream", self.rules.max_types);
-            return Err(SessionError::exhausted(message).over(Limit::Types));
+            return Err(SessionError::over(Limit::Types, message));
         }
         if self.canary.is_none()
             && let Some(rollout) = self.cache.rollout_of(type_url)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::{Client, NodeParameterRules, is_grpc};
-use super::permissions::{Denied, Permissions, SessionError, clip};
+use super::permissions::{Code, Denied, Permissions, SessionError, clip};
 use crate::cache::{Cache, Claim, ClientScope, Protocol, Subscription, Track, TypeCache};
 use crate::limit::Limit;
 use crate::pool::Tenant;
@@ -101,14 +101,12 @@ impl SessionConfig {
         let limit = self.max_name_bytes;
         if let Some(long) = names.find(|name| name.len() > limit) {
             let start = clip(long);
-            let session_error =
-                SessionError::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
-            return Err(session_error.over(Limit::NameBytes));
+            let message = format!("resource name `{start}` is longer than {limit} bytes");
+            return Err(SessionError { limit: Some(Limit::NameBytes), ..SessionError::invalid(message) });
         }
         if count > self.max_names {
-            let session_error =
-                SessionError::exhausted(format!("more than {} names of one type", self.max_names));
-            return Err(session_error.over(Limit::Names));
+            let message = format!("more than {} names of one type", self.max_names);
+            return Err(SessionError::over(Limit::Names, message));
         }
         Ok(())
     }
@@ -144,7 +142,7 @@ impl SessionConfig {
             let message = format!(
                 "more than {MAX_PARAMETER_SETS} sets of dynamic parameters for one type in one stream"
             );
-            return Err(SessionError::exhausted(message).over(Limit::Parameters));
+            return Err(SessionError::over(Limit::Parameters, message));
         }
         self.permissions.check_parameters(&parameter_view, allotted)?;
         // A client chooses none of what the operator's rules impose.
@@ -195,7 +193,7 @@ const MAX_PARAMETER_SETS: usize = 16;
 
 fn too_many_parameters() -> SessionError {
     let message = format!("more than {MAX_PARAMETERS} dynamic parameters in one locator");
-    SessionError::exhausted(message).over(Limit::Parameters)
+    SessionError::over(Limit::Parameters, message)
 }
 
 impl SessionConfig {
@@ -206,7 +204,7 @@ impl SessionConfig {
         }
         let message =
             format!("the names and locators of one type take {bytes} bytes, more than the limit of {max}");
-        Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes))
+        Err(SessionError::over(Limit::SubscriptionBytes, message))
     }
 
     /// Checks that a decoded request has a size in proportion to its length. Groups are refused:
@@ -237,10 +235,11 @@ impl SessionConfig {
         }
         if names > max {
             let message = format!("more than {max} names in one request");
-            return Err(SessionError::exhausted(message).over(Limit::Names));
+            return Err(SessionError::over(Limit::Names, message));
         }
         if node_parts > MAX_FEATURES {
-            return Err(SessionError::exhausted(format!("more than {MAX_FEATURES} `node.client_features`")));
+            let message = format!("more than {MAX_FEATURES} `node.client_features`");
+            return Err(SessionError::new(Code::ResourceExhausted, message));
         }
         Ok(())
     }
@@ -256,14 +255,14 @@ impl SessionConfig {
             return Ok(());
         }
         let message = format!("more than {max} names over all streams and requests of one connection");
-        Err(SessionError::exhausted(message).over(Limit::NamesPerConnection))
+        Err(SessionError::over(Limit::NamesPerConnection, message))
     }
 
     pub(super) fn unanswered(&self, type_url: &TypeUrl) -> SessionError {
         let after = self.unacked_timeout;
         let message =
             format!("no response of {type_url} was answered for {after:?}; ACK or NACK what is sent");
-        SessionError::exhausted(message).over(Limit::Unacked)
+        SessionError::over(Limit::Unacked, message)
     }
 }
 

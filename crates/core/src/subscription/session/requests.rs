@@ -244,11 +244,11 @@ impl Session {
             own.weight = bytes;
             if count > max_owed {
                 let message = format!("more than {max_owed} names of one type to be answered");
-                return Err(SessionError::exhausted(message).over(Limit::Names));
+                return Err(SessionError::over(Limit::Names, message));
             }
             if bytes > max_owed_bytes {
                 let message = format!("names of more than {max_owed_bytes} bytes of one type to be answered");
-                return Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes));
+                return Err(SessionError::over(Limit::SubscriptionBytes, message));
             }
         }
         state.trim();
