@@ -43,31 +43,18 @@ impl SubscriptionEdit {
         }
     }
 
-    /// Subscribes to a name or `*`. Returns the name to answer.
-    pub(super) fn subscribe(&mut self, text: &str) -> Option<Name> {
-        if text == Name::WILDCARD {
-            self.wildcard = true;
-            self.remove_locator(Name::WILDCARD);
-            return None;
-        }
-        let name = self.add_name(text)?;
-        self.remove_locator(name.as_str());
-        Some(name)
-    }
-
-    /// Subscribes by locator. New parameters replace the old ones (R-DP-12).
-    pub(super) fn locate(&mut self, locator: ResourceLocator) -> Option<Name> {
-        let parameters: Parameters = locator.dynamic_parameters.into_iter().collect();
-        let name = if locator.name == Name::WILDCARD {
-            self.wildcard = true;
-            None
-        } else {
-            Some(self.add_name(&locator.name)?)
-        };
-        let key = name.clone().unwrap_or_else(|| Name::WILDCARD.into());
-        if self.parameters(key.as_str()) != Some(&parameters) {
-            let located = || self.before.locators().cloned().unwrap_or_default();
-            self.located.get_or_insert_with(located).insert(key, parameters);
+    /// Subscribes to a name or `*`, with the parameters of a locator. New parameters replace the old
+    /// ones (R-DP-12). Returns the name to answer.
+    pub(super) fn subscribe(&mut self, text: &str, parameters: Option<Parameters>) -> Option<Name> {
+        let name = if text == Name::WILDCARD { None } else { Some(self.add_name(text)?) };
+        self.wildcard |= name.is_none();
+        let key = name.as_ref().map_or(Name::WILDCARD, Name::as_str);
+        if self.parameters(key) != parameters.as_ref() {
+            let key = name.clone().unwrap_or_else(|| Name::WILDCARD.into());
+            match parameters {
+                Some(parameters) => self.locators().insert(key, parameters),
+                None => self.locators().remove(&key),
+            };
         }
         name
     }
@@ -106,21 +93,30 @@ impl SubscriptionEdit {
         self.located.as_ref().or_else(|| self.before.locators())?.get(name)
     }
 
-    fn remove_locator(&mut self, name: &str) {
-        if self.parameters(name).is_some() {
-            let located = || self.before.locators().cloned().unwrap_or_default();
-            self.located.get_or_insert_with(located).remove(name);
-        }
+    fn locators(&mut self) -> &mut BTreeMap<Name, Parameters> {
+        self.located.get_or_insert_with(|| self.before.locators().cloned().unwrap_or_default())
     }
 
-    /// Ends a plain subscription, or any wildcard. Returns the name if it was subscribed.
-    pub(super) fn unsubscribe(&mut self, text: &str) -> Option<Name> {
-        if text == Name::WILDCARD {
-            self.wildcard = false;
-            self.remove_locator(Name::WILDCARD);
+    /// Ends a subscription with exactly the parameters of a locator (R-DP-12), a plain one, or any
+    /// wildcard. Returns the name if it was subscribed.
+    pub(super) fn unsubscribe(&mut self, text: &str, parameters: Option<&Parameters>) -> Option<Name> {
+        let (name, none) = (normal_form(text), Parameters::NONE);
+        let (is_wildcard, held) = (text == Name::WILDCARD, self.parameters(&name));
+        let is_meant = match is_wildcard {
+            true => parameters.is_none() || held == parameters,
+            false => held.unwrap_or(&none) == parameters.unwrap_or(&none),
+        };
+        if !is_meant {
             return None;
         }
-        self.end(&normal_form(text), &Parameters::NONE)
+        if held.is_some() {
+            self.locators().remove(&*name);
+        }
+        if is_wildcard {
+            self.wildcard = false;
+            return None;
+        }
+        self.remove_name(&name)
     }
 
     /// Ends subscriptions to other names of unsubscribed resources (R-Delta-21).
@@ -140,28 +136,6 @@ impl SubscriptionEdit {
         let ended: Vec<Name> = all.filter(|name| is_let_go(name)).cloned().collect();
         ended.iter().for_each(|name| drop(self.remove_name(name.as_str())));
         ended
-    }
-
-    /// Ends a subscription with exactly these parameters (R-DP-12).
-    pub(super) fn unlocate(&mut self, locator: &ResourceLocator) -> Option<Name> {
-        let pairs = locator.dynamic_parameters.iter();
-        let parameters: Parameters = pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        if locator.name == Name::WILDCARD {
-            if self.parameters(Name::WILDCARD) == Some(&parameters) {
-                self.wildcard = false;
-                self.remove_locator(Name::WILDCARD);
-            }
-            return None;
-        }
-        self.end(&normal_form(&locator.name), &parameters)
-    }
-
-    fn end(&mut self, name: &str, parameters: &Parameters) -> Option<Name> {
-        if *self.parameters(name).unwrap_or(&Parameters::NONE) != *parameters {
-            return None;
-        }
-        self.remove_locator(name);
-        self.remove_name(name)
     }
 
     /// Returns the name if it was subscribed.
@@ -210,8 +184,10 @@ impl SotwNames {
     ) -> Subscription {
         self.explicit |= !names.is_empty() || !locators.is_empty();
         let mut asks = SubscriptionEdit::new(!self.explicit && legacy_wildcard);
-        names.iter().for_each(|name| drop(asks.subscribe(name)));
-        locators.into_iter().for_each(|locator| drop(asks.locate(locator)));
+        names.iter().for_each(|name| drop(asks.subscribe(name, None)));
+        for ResourceLocator { name, dynamic_parameters } in locators {
+            asks.subscribe(&name, Some(dynamic_parameters.into_iter().collect()));
+        }
         asks.into_plain_subscription()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::per_stream_state::{ResumedVersions, Versions};
@@ -48,29 +47,34 @@ impl RequestedNames {
             && self.unlocate.is_empty()
     }
 
-    /// Takes out the end mark, which relays claim as held.
-    fn take_end_mark(&mut self) {
-        for names in [&mut self.subscribe, &mut self.unsubscribe] {
-            names.retain(|name| name != Name::END_MARK);
-        }
-    }
-
-    /// Subscribing comes first (R-Delta-03).
-    fn apply(&mut self, asks: &mut SubscriptionEdit, of: &TypeCache) -> ChangedNames<'_> {
+    /// Subscribing comes first (R-Delta-03). `of`: the store of earlier subscriptions.
+    fn apply(&mut self, asks: &mut SubscriptionEdit, of: Option<&TypeCache>) -> ChangedNames<'_> {
         let mut changed = ChangedNames::default();
-        changed.owed.extend(self.subscribe.iter().filter_map(|name| asks.subscribe(name)));
-        changed.owed.extend(self.locate.drain(..).filter_map(|locator| asks.locate(locator)));
+        changed.owed.extend(self.subscribe.iter().filter_map(|name| asks.subscribe(name, None)));
+        for ResourceLocator { name, dynamic_parameters } in self.locate.drain(..) {
+            changed.owed.extend(asks.subscribe(&name, Some(dynamic_parameters.into_iter().collect())));
+        }
         for name in &self.unsubscribe {
-            match asks.unsubscribe(name) {
+            match asks.unsubscribe(name, None) {
                 Some(name) => changed.ended.push(name),
                 None => drop(changed.strangers.insert(normal_form(name))),
             }
         }
-        if !changed.strangers.is_empty() {
+        if let Some(of) = of.filter(|_| !changed.strangers.is_empty()) {
             changed.ended.extend(asks.unsubscribe_others(&of.snapshot(), &changed.strangers));
         }
-        changed.ended.extend(self.unlocate.iter().filter_map(|locator| asks.unlocate(locator)));
+        for ResourceLocator { name, dynamic_parameters } in self.unlocate.drain(..) {
+            let parameters = dynamic_parameters.into_iter().collect();
+            changed.ended.extend(asks.unsubscribe(&name, Some(&parameters)));
+        }
         changed
+    }
+}
+
+impl ChangedNames<'_> {
+    /// Names that the client no longer holds, even if it only brought them along.
+    fn let_go(&self) -> HashSet<&str> {
+        self.ended.iter().map(Name::as_str).chain(self.strangers.iter().map(|name| &**name)).collect()
     }
 }
 
@@ -98,7 +102,10 @@ impl Session {
         };
         versions.extend(request.initial_resource_versions);
         let is_legacy = requested.is_empty();
-        requested.take_end_mark();
+        // Relays claim the end mark as held.
+        for names in [&mut requested.subscribe, &mut requested.unsubscribe] {
+            names.retain(|name| name != Name::END_MARK);
+        }
         self.check_request(&type_url, &requested)?;
         let Some(at) = self.find(&type_url) else {
             self.begin_type(&type_url, requested, is_legacy, versions, now)?;
@@ -130,27 +137,21 @@ impl Session {
     fn begin_type(
         &mut self,
         type_url: &TypeUrl,
-        requested: RequestedNames,
+        mut requested: RequestedNames,
         is_legacy: bool,
         mut versions: Versions,
         now: Instant,
     ) -> Result<(), SessionError> {
         let asks_nothing = is_legacy && !self.allows_legacy_wildcard(type_url);
         let mut asks = SubscriptionEdit::new(is_legacy && !asks_nothing);
-        requested.subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
-        requested.locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
-        requested.unsubscribe.iter().for_each(|name| drop(asks.unsubscribe(name)));
-        requested.unlocate.iter().for_each(|locator| drop(asks.unlocate(locator)));
+        let changed = requested.apply(&mut asks, None);
         let subscription = asks.into_subscription();
         let wildcard = subscription.wildcard;
         let mut state = StreamType::new(self.join(type_url, subscription)?, now);
         state.must_answer = wildcard;
         if !wildcard {
-            // A name that the same request unsubscribes is not held.
-            let unlocated = requested.unlocate.iter().map(|locator| &locator.name);
-            let ended = requested.unsubscribe.iter().chain(unlocated);
-            let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
-            versions.retain(|name| !ended.contains(name));
+            let let_go = changed.let_go();
+            versions.retain(|name| !let_go.contains(name));
         }
         if versions.names().any(|name| name == Name::END_MARK) {
             versions.retain(|name| name != Name::END_MARK);
@@ -176,34 +177,27 @@ impl Session {
         // A repeated wildcard is answered, but held resources are not repeated. Clients send `*` to
         // make a legacy wildcard explicit when they add a name.
         let mut asks = SubscriptionEdit::of(&old);
-        let changed = requested.apply(&mut asks, state.membership.of());
-        let ChangedNames { owed, ended, strangers } = &changed;
+        let changed = requested.apply(&mut asks, Some(state.membership.of()));
         let wildcard = asks.wildcard;
         state.must_answer = wildcard && (state.must_answer || star);
-        for name in owed {
+        for name in &changed.owed {
             state.own_mut().owed.gone.remove(name);
         }
         let subscription = asks.into_subscription();
         if let Some(ResumedVersions::Versions(versions)) =
             state.own_mut().resumed.as_mut().filter(|_| !wildcard)
         {
-            // An unsubscribed name is no longer held, even if the client only brought it along.
-            let let_go: HashSet<&str> =
-                ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)).collect();
+            let let_go = changed.let_go();
             if old.wildcard || !let_go.is_empty() {
                 versions
                     .retain(|name| !let_go.contains(name) && (!old.wildcard || subscription.contains(name)));
             }
         }
-        let of = if subscription == old {
-            Arc::clone(state.membership.of())
-        } else {
-            self.store(type_url, &subscription)?
-        };
         drop(old);
-        self.count_hidden(star && wildcard, owed.iter());
+        let of = self.store(type_url, &subscription)?;
+        self.count_hidden(star && wildcard, changed.owed.iter());
         let state = &mut self.types[at];
-        if !ended.is_empty() || state.subscription().wildcard != wildcard {
+        if !changed.ended.is_empty() || state.subscription().wildcard != wildcard {
             state.reevaluate();
         }
         state.resubscribe(of, subscription, now)?;
