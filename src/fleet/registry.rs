@@ -277,11 +277,7 @@ impl Registration {
             let mut state = self.record.state();
             let Some(progress) = state.find(type_url) else { return };
             let text = Arc::clone(&text);
-            let rejection = if is_late {
-                progress.rejected_late(error, text, now)
-            } else {
-                Some(progress.rejected(error, text, now))
-            };
+            let rejection = progress.rejected(error, text, is_late, now);
             let delivery = rejection.map(|rejection| rejection.delivery.clone());
             let names = || progress.rejected_names(progress.newest_rejection()?, NAMES);
             delivery.map(|delivery| (delivery, names()))

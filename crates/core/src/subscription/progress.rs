@@ -199,27 +199,36 @@ impl TypeProgress {
         took
     }
 
-    pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> &Rejection {
-        let from = self.unconfirmed.as_mut().and_then(|unconfirmed| {
-            unconfirmed.overtaken = None;
-            unconfirmed.from.take()
-        });
-        let from = from.unwrap_or_else(|| self.position.clone());
-        let (version, generation) = match &self.sent {
-            Some(sent) => (Arc::clone(&sent.version), sent.generation),
-            None => (Arc::from(""), self.position.latest_sent()),
+    /// Records the NACK of the newest response, or with `is_late` of the one before. `None` if
+    /// there is no such response.
+    pub fn rejected(
+        &mut self,
+        error: &proto::Status,
+        text: Arc<str>,
+        is_late: bool,
+        now: Instant,
+    ) -> Option<&Rejection> {
+        let (from, Overtaken { delivery, to }) = if is_late {
+            self.take_overtaken(now)?
+        } else {
+            let from = self.unconfirmed.as_mut().and_then(|unconfirmed| {
+                unconfirmed.overtaken = None;
+                unconfirmed.from.take()
+            });
+            let (version, generation) = match &self.sent {
+                Some(sent) => (Arc::clone(&sent.version), sent.generation),
+                None => (Arc::from(""), self.position.latest_sent()),
+            };
+            let to = self.position.clone();
+            let delivery = Delivery { version, generation, at: now };
+            (from.unwrap_or_else(|| to.clone()), Overtaken { delivery, to })
         };
-        let (code, to) = (error.code, self.position.clone());
-        self.reject(Rejection { delivery: Delivery { version, generation, at: now }, code, text, from, to })
-    }
-
-    fn reject(&mut self, rejection: Rejection) -> &Rejection {
         let audience = self.upgrade();
         let rejections = self.rejections.get_or_insert_default();
         if rejections.len() == REJECTIONS {
             make_room(rejections, audience.as_ref());
         }
-        rejections.push_mut(rejection)
+        Some(rejections.push_mut(Rejection { delivery, code: error.code, text, from, to }))
     }
 
     /// Takes the response before the newest, which is answered now.
@@ -240,17 +249,6 @@ impl TypeProgress {
         if self.is_full_state() {
             self.rejections = None;
         }
-    }
-
-    /// `None` if there is no such response.
-    pub fn rejected_late(
-        &mut self,
-        error: &proto::Status,
-        text: Arc<str>,
-        now: Instant,
-    ) -> Option<&Rejection> {
-        let (from, Overtaken { delivery, to }) = self.take_overtaken(now)?;
-        Some(self.reject(Rejection { delivery, code: error.code, text, from, to }))
     }
 
     pub const fn type_url(&self) -> &TypeUrl {

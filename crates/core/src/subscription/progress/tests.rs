@@ -116,7 +116,7 @@ impl World {
         assert_eq!(heard, RequestKind::Late { type_url, error: error.clone() });
         let progress = self.progress.as_mut().unwrap();
         match error {
-            Some(error) => assert!(progress.rejected_late(&error, "no".into(), self.now).is_some()),
+            Some(error) => assert!(progress.rejected(&error, "no".into(), true, self.now).is_some()),
             None => progress.acked_late(self.now),
         }
     }
@@ -128,7 +128,7 @@ impl World {
             request.response_nonce = outgoing.frame.nonce.to_string();
             request.error_detail = Some(error.clone());
         });
-        self.progress.as_mut().unwrap().rejected(&error, "no".into(), self.now);
+        self.progress.as_mut().unwrap().rejected(&error, "no".into(), false, self.now);
     }
 
     /// Has the client sent what there is, which it accepts.
