@@ -74,7 +74,7 @@ fn dumped(descriptors: &Descriptors, of: &TypeUrl, resource: &Resource) -> Json 
     let (name, version) = (resource.name().as_str(), resource.version());
     let mut config = json!({ "type_url": of.as_str(), "name": name, "version_info": version });
     if !of.is_secret() {
-        match shown_body(resource, |body| descriptors.redacted_dump(body)) {
+        match shown_body(resource, |body| descriptors.redacted_json(body, true)) {
             Ok(body) => config["xds_config"] = body,
             Err(details) => config["error_state"] = json!({ "details": details }),
         }

@@ -80,7 +80,7 @@ fn json(descriptors: &Descriptors, (version, state): &Side) -> Result<String, St
     if resource.body().len() > LARGEST_BODY {
         return Err(format!("{version} is larger than 1 MiB; compare bytes and digests"));
     }
-    let json = descriptors.redacted_json(resource.body()).map_err(|error| {
+    let json = descriptors.redacted_json(resource.body(), false).map_err(|error| {
         format!("{version} cannot be shown ({error}); `rest.descriptor_sets` adds types; compare bytes and digests")
     })?;
     serde_json::to_string_pretty(&json).map(|text| text + "\n").map_err(|error| error.to_string())

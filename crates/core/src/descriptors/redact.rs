@@ -7,7 +7,7 @@
 use foldhash::HashMap;
 use prost::Message as _;
 use prost_reflect::{
-    DynamicMessage, ExtensionDescriptor, FieldDescriptor, ReflectMessage as _, SerializeOptions, Value,
+    DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind, ReflectMessage as _, SerializeOptions, Value,
 };
 
 use super::{ANY, DescriptorError, Descriptors, not_showable, pool, read_any, unpack_any};
@@ -28,26 +28,16 @@ const HEADER: &str = "envoy.config.core.v3.HeaderValue";
 const REDACTED: &str = "[redacted]";
 
 impl Descriptors {
-    /// Canonical proto3 JSON of an encoded `google.protobuf.Any`. Sensitive texts and bytes are
-    /// `[redacted]`, other sensitive values zero, and sensitive maps empty.
+    /// Proto3 JSON of an encoded `google.protobuf.Any`. Sensitive texts and bytes are `[redacted]`,
+    /// other sensitive values zero, and sensitive maps empty. `proto_names`: with field names of the
+    /// API, as in Envoy's config dump, instead of the canonical ones.
     ///
     /// # Errors
     ///
     /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
-    pub fn redacted_json(&self, any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
+    pub fn redacted_json(&self, any: &[u8], proto_names: bool) -> Result<serde_json::Value, DescriptorError> {
         let any = self.redacted(any)?;
-        serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
-    }
-
-    /// Like [`redacted_json`](Self::redacted_json), with field names of the API, as in Envoy's
-    /// config dump.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`redacted_json`](Self::redacted_json).
-    pub fn redacted_dump(&self, any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
-        let any = self.redacted(any)?;
-        let options = SerializeOptions::new().use_proto_field_name(true);
+        let options = SerializeOptions::new().use_proto_field_name(proto_names);
         let json = any.serialize_with_options(serde_json::value::Serializer, &options);
         json.map_err(|error| not_showable(&any, &error))
     }
@@ -90,28 +80,22 @@ impl Redaction {
             && message.get_field_by_name("key").is_some_and(|key| key.as_str().is_some_and(is_credential));
         for (field, value) in message.fields_mut() {
             let all = all || self.is_sensitive(&field) || (hides_value && field.name() != "key");
-            self.value(value, all)?;
+            self.value(value, &field.kind(), all)?;
         }
         Ok(())
     }
 
-    fn value(&mut self, value: &mut Value, all: bool) -> Result<(), DescriptorError> {
+    fn value(&mut self, value: &mut Value, kind: &Kind, all: bool) -> Result<(), DescriptorError> {
         match value {
             Value::Message(message) => self.message(message, all)?,
-            Value::List(items) => items.iter_mut().try_for_each(|item| self.value(item, all))?,
+            Value::List(items) => items.iter_mut().try_for_each(|item| self.value(item, kind, all))?,
             // A key may be sensitive too.
             Value::Map(entries) if all => entries.clear(),
-            Value::Map(entries) => entries.values_mut().try_for_each(|entry| self.value(entry, all))?,
+            Value::Map(entries) => entries.values_mut().try_for_each(|entry| self.value(entry, kind, all))?,
             _ if !all => {}
             Value::String(text) => REDACTED.clone_into(text),
             Value::Bytes(bytes) => *bytes = REDACTED.into(),
-            Value::Bool(flag) => *flag = false,
-            Value::I32(number) | Value::EnumNumber(number) => *number = 0,
-            Value::I64(number) => *number = 0,
-            Value::U32(number) => *number = 0,
-            Value::U64(number) => *number = 0,
-            Value::F32(number) => *number = 0.0,
-            Value::F64(number) => *number = 0.0,
+            value => *value = Value::default_value(kind),
         }
         Ok(())
     }
@@ -182,7 +166,7 @@ mod tests {
             Descriptors::with(&[DescriptorSet { origin: "a set".to_owned(), bytes }]).unwrap()
         };
         for descriptors in [Descriptors::default(), with(unrelated), with(stripped)] {
-            assert_eq!(descriptors.redacted_json(&any).unwrap(), expected);
+            assert_eq!(descriptors.redacted_json(&any, false).unwrap(), expected);
             let encoded = descriptors.redacted_any(&any).unwrap();
             assert_eq!(super::super::any_to_json(&encoded).unwrap(), expected);
         }
@@ -220,7 +204,7 @@ mod tests {
         });
         for resource in [cluster, routes] {
             let any = DynamicMessage::deserialize(message(ANY).unwrap(), &resource).unwrap().encode_to_vec();
-            let text = Descriptors::default().redacted_json(&any).unwrap().to_string();
+            let text = Descriptors::default().redacted_json(&any, false).unwrap().to_string();
             assert!(!text.contains("PRIVATE") && text.contains("[redacted]"), "{text}");
             assert!(!text.contains("x-shown") || text.contains("\"shown\""), "{text}");
             let encoded = Descriptors::default().redacted_any(&any).unwrap();
@@ -265,7 +249,7 @@ mod tests {
             let mut secret = secret;
             secret["@type"] = json!("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret");
             let any = DynamicMessage::deserialize(message(ANY).unwrap(), &secret).unwrap().encode_to_vec();
-            let text = Descriptors::default().redacted_json(&any).unwrap().to_string();
+            let text = Descriptors::default().redacted_json(&any, false).unwrap().to_string();
             assert!(text.contains(shown) && !text.contains("PRIVATE"), "{text}");
             assert!(!text.contains("UFJJVkFURQ"), "{text}");
         }
