@@ -19,10 +19,10 @@ use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{
-    ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, Node, NodeMatcher,
+    ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, NodeMatcher,
     UpdateFailureState,
 };
-use crate::proto::{ClientResourceStatus, ConfigStatus};
+use crate::proto::{ClientResourceStatus, ConfigStatus, Node};
 use crate::resource::{Name, Resource, TypeUrl, whole_match};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 use crate::terminal::printable_json;
@@ -139,6 +139,7 @@ impl View<'_> {
                         id: client.node_id.clone(),
                         cluster: client.cluster.clone(),
                         user_agent_name: client.user_agent.clone(),
+                        ..Node::default()
                     }),
                     generic_xds_configs: Vec::new(),
                     client_scope: format!("{}{group}", scope(&record)),

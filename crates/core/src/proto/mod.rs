@@ -13,6 +13,8 @@ mod discovery;
 pub mod status;
 
 pub use discovery::*;
+// By the name of its package, for the module beside it.
+use discovery as xds;
 
 /// `envoy.service.status.v3.ConfigStatus`. Generated code would have its names too, which nobody uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -55,21 +55,11 @@ pub struct ClientStatusResponse {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClientConfig {
     #[prost(message, optional, tag = "1")]
-    pub node: ::core::option::Option<Node>,
+    pub node: ::core::option::Option<super::xds::Node>,
     #[prost(message, repeated, tag = "3")]
     pub generic_xds_configs: ::prost::alloc::vec::Vec<GenericXdsConfig>,
     #[prost(string, tag = "4")]
     pub client_scope: ::prost::alloc::string::String,
-}
-/// envoy.config.core.v3.Node
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Node {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub cluster: ::prost::alloc::string::String,
-    #[prost(string, tag = "6")]
-    pub user_agent_name: ::prost::alloc::string::String,
 }
 /// envoy.service.status.v3.ClientConfig.GenericXdsConfig; the configuration is the encoding of a google.protobuf.Any, the two
 /// statuses are a ConfigStatus and a ClientResourceStatus.
