@@ -46,7 +46,7 @@ pub(super) async fn answer(
     client.connection.note_served();
     match serve(kind, request, &client, now).await {
         Ok((answer, waited)) => {
-            counter.answered(answer.len(), waited);
+            counter.answered(answer.bytes(), waited);
             let body = ResponseBody::json(answer, &client.connection, &client.server.unsent);
             let mut response = Response::new(body);
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

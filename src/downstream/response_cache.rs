@@ -42,7 +42,7 @@ impl ResponseCache {
     pub fn new(descriptors: Descriptors, budget: u64, limit: usize) -> Arc<Self> {
         let responses = moka::future::Cache::builder()
             .max_capacity(budget / 2)
-            .weigher(|_, response: &JsonResponse| u32::try_from(response.len() + 128).unwrap_or(u32::MAX))
+            .weigher(|_, response: &JsonResponse| u32::try_from(response.bytes() + 128).unwrap_or(u32::MAX))
             .time_to_idle(IDLE)
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(foldhash::fast::RandomState::default());

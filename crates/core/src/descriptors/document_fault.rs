@@ -32,23 +32,15 @@ pub(super) fn read(
         if error.to_string().contains("recursion limit") {
             return "it nests too deep".to_owned();
         }
-        let mut path: Vec<Segment> = track.path().iter().cloned().collect();
+        let shown = track.path();
+        let mut path: Vec<Segment> = shown.iter().cloned().collect();
+        let is_whole = path.is_empty();
         let mut at = Part { kind: Kind::Message(message.clone()), whole: None, value };
-        let mut shown = String::new();
-        for step in &path {
-            match step {
-                Segment::Map { key } if shown.is_empty() => shown.clone_from(key),
-                Segment::Map { key } => _ = write!(shown, ".{key}"),
-                other => _ = write!(shown, "{other}"),
-            }
-            if at.enter(step).is_none() {
-                break;
-            }
-        }
+        _ = path.iter().try_for_each(|step| at.enter(step));
         let (reason, unknown) = at.fault();
         path.extend(unknown.map(|key| Segment::Map { key: key.to_owned() }));
         match line_of(text, place.iter().chain(&path)) {
-            Some(line) if shown.is_empty() => format!("line {line}: {reason}"),
+            Some(line) if is_whole => format!("line {line}: {reason}"),
             Some(line) => format!("{shown} (line {line}): {reason}"),
             None => reason,
         }

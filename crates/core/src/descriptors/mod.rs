@@ -129,19 +129,16 @@ fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> 
     message.fields().try_for_each(|(_, value)| check_value(value, depth + 1))
 }
 
-/// In these messages the serializer writes `null` for a number that is not finite, which would be
+/// In well-known types the serializer writes `null` for a number that is not finite, which would be
 /// read as no value.
 fn check_numbers(message: &DynamicMessage) -> Result<(), DescriptorError> {
     let descriptor = message.descriptor();
-    let is_concerned = matches!(
-        descriptor.full_name(),
-        "google.protobuf.DoubleValue" | "google.protobuf.FloatValue" | "google.protobuf.Value"
-    );
     let is_finite = |value: &Value| match value {
         Value::F64(number) => number.is_finite(),
         Value::F32(number) => number.is_finite(),
         _ => true,
     };
+    let is_concerned = descriptor.full_name().starts_with("google.protobuf.");
     if is_concerned && !message.fields().all(|(_, value)| is_finite(value)) {
         return Err(DescriptorError::NotShowable {
             type_name: descriptor.full_name().to_owned(),
@@ -158,6 +155,51 @@ fn check_value(value: &Value, depth: usize) -> Result<(), DescriptorError> {
         Value::Map(entries) => entries.values().try_for_each(|value| check_value(value, depth)),
         _ => Ok(()),
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BoundsError {
+    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    #[error("it has more than {0} values")]
+    TooMany(usize),
+}
+
+/// Checks depth and number of values of JSON or proto text before it is parsed: parsers recurse as deep as it nests.
+///
+/// All nesting needs a bracket. So one count of brackets covers messages, `Struct`, `Value`,
+/// `ListValue` and `Any` in any mixture, without a second count inside (CVE-2026-0994). One pass, no
+/// recursion, no memory. An invalid text may pass; the parser stops where it is invalid. That is
+/// also where JSON has a comment or a quote of proto text.
+pub(crate) fn check_bounds(text: &[u8], max_values: usize) -> Result<(), BoundsError> {
+    let (mut depth, mut values) = (0_usize, 0_usize);
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'#' => _ = bytes.find(|&byte| byte == b'\n'),
+            b'"' | b'\'' => {
+                while let Some(inner) = bytes.next().filter(|&inner| inner != byte && inner != b'\n') {
+                    if inner == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
+            b'{' | b'<' | b'[' => {
+                depth += 1;
+                values += 1;
+            }
+            b'}' | b'>' | b']' => depth = depth.saturating_sub(1),
+            b',' | b':' => values += 1,
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(BoundsError::TooDeep);
+        }
+        if values > max_values {
+            return Err(BoundsError::TooMany(max_values));
+        }
+    }
+    Ok(())
 }
 
 #[expect(clippy::expect_used, reason = "the bytes are part of the program, and a test decodes them")]

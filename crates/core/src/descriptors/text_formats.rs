@@ -7,6 +7,7 @@
 //! - No error quotes a value, which may be a private key.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::document_fault;
-use super::{ANY, DescriptorError, MAX_DEPTH, any_type_url, message, unpack_any};
+use super::{ANY, DescriptorError, MAX_DEPTH, any_type_url, check_bounds, message, unpack_any};
 use crate::resource::wire::put_bytes;
 
 /// Limit on the events of a YAML file. The library's own bounds suit hand-written settings. File size bounds
@@ -187,7 +188,7 @@ fn yaml_fault(error: &serde_saphyr::Error) -> String {
 /// Text that holds neither.
 pub fn text(bytes: &[u8]) -> Result<Document, TextError> {
     let text = utf8(bytes)?;
-    check_depth(text)?;
+    check_bounds(bytes, usize::MAX).map_err(|_| DescriptorError::TooDeep)?;
     let response = DynamicMessage::parse_text_format(message(DISCOVERY_RESPONSE)?, text);
     match response {
         // It may have comments only.
@@ -226,31 +227,6 @@ fn text_fault(message: &MessageDescriptor, text: &str, error: &ParseError) -> St
     format!("line {line}: {reason}")
 }
 
-/// Scans proto text without parsing it, to bound the depth: the parser recurses as deep as the text nests.
-fn check_depth(text: &str) -> Result<(), DescriptorError> {
-    let mut depth = 0_usize;
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'#' => _ = bytes.find(|&byte| byte == b'\n'),
-            b'"' | b'\'' => {
-                while let Some(inner) = bytes.next().filter(|&inner| inner != byte && inner != b'\n') {
-                    if inner == b'\\' {
-                        bytes.next();
-                    }
-                }
-            }
-            b'{' | b'<' | b'[' => depth += 1,
-            b'}' | b'>' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return Err(DescriptorError::TooDeep);
-        }
-    }
-    Ok(())
-}
-
 /// Canonical encoding of a message: equal texts give equal bytes, in every run and on every machine. The
 /// library's maps are in hash order, which differs between runs, and versions made from such bytes would
 /// change after every restart. So maps are written in key order, and the content of an `Any` is written anew.
@@ -271,31 +247,30 @@ fn encode_at(message: &DynamicMessage, depth: usize) -> Result<Vec<u8>, Descript
     }
     let mut out = Vec::new();
     for (field, value) in message.fields() {
+        let kind = field.kind();
+        let Some(of) = kind.as_message().filter(|_| !field.is_group()) else {
+            // Numbers, strings and lists of them have only one encoding.
+            let mut single = DynamicMessage::new(message.descriptor());
+            single.set_field(&field, value.clone());
+            out.extend(single.encode_to_vec());
+            continue;
+        };
         let messages: Vec<Cow<'_, DynamicMessage>> = match value {
             ProtoValue::Message(inner) => vec![Cow::Borrowed(inner)],
             ProtoValue::List(items) => {
                 items.iter().filter_map(ProtoValue::as_message).map(Cow::Borrowed).collect()
             }
             ProtoValue::Map(entries) => {
-                let mut entries: Vec<(&MapKey, &ProtoValue)> = entries.iter().collect();
-                entries.sort_unstable_by_key(|(key, _)| *key);
                 let entry = |(key, value): (&MapKey, &ProtoValue)| {
-                    let mut entry = DynamicMessage::new(field.kind().as_message()?.clone());
+                    let mut entry = DynamicMessage::new(of.clone());
                     entry.set_field_by_number(1, key.clone().into());
                     entry.set_field_by_number(2, value.clone());
-                    Some(Cow::Owned(entry))
+                    Cow::Owned(entry)
                 };
-                entries.into_iter().filter_map(entry).collect()
+                entries.iter().collect::<BTreeMap<_, _>>().into_iter().map(entry).collect()
             }
-            _ => Vec::new(),
+            _ => continue,
         };
-        if messages.is_empty() || field.is_group() {
-            // Numbers, strings and lists of them have only one encoding.
-            let mut single = DynamicMessage::new(message.descriptor());
-            single.set_field(&field, value.clone());
-            out.extend(single.encode_to_vec());
-            continue;
-        }
         for inner in messages {
             put_bytes(&mut out, field.number(), &encode_at(&inner, depth + 1)?);
         }
@@ -310,15 +285,9 @@ fn encode_at(message: &DynamicMessage, depth: usize) -> Result<Vec<u8>, Descript
 }
 
 fn encode_any(any: &DynamicMessage, depth: usize) -> Result<Vec<u8>, DescriptorError> {
-    let mut out = Vec::new();
-    let type_url = any_type_url(any);
-    if type_url.is_empty() && any.fields().next().is_none() {
-        return Ok(out);
+    if any.fields().next().is_none() {
+        return Ok(Vec::new());
     }
     let value = encode_at(&unpack_any(any)?, depth + 1)?;
-    put_bytes(&mut out, 1, type_url.as_bytes());
-    if !value.is_empty() {
-        put_bytes(&mut out, 2, &value);
-    }
-    Ok(out)
+    Ok(prost_types::Any { type_url: any_type_url(any).to_owned(), value }.encode_to_vec())
 }

@@ -30,7 +30,7 @@ use serde_json::value::RawValue;
 use xxhash_rust::xxh3;
 
 use crate::cache::{SetContents, SetVersion};
-use crate::descriptors::{DescriptorError, Descriptors, MAX_DEPTH};
+use crate::descriptors::{BoundsError, DescriptorError, Descriptors, check_bounds};
 use crate::fairness::QUICK_JSON_BYTES;
 use crate::proto;
 use crate::resource::{Name, NameForm, Resource, TypeUrl};
@@ -106,41 +106,34 @@ impl<'de, M: Deserialize<'de>> Deserialize<'de> for Object<M> {
     }
 }
 
-fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(of: D) -> Result<T, D::Error> {
-    Option::deserialize(of).map(Option::unwrap_or_default)
-}
-
 /// REST-JSON has no nonces and no rejections (R-REST-02).
 #[derive(serde::Deserialize)]
 struct Request<'a> {
-    #[serde(default, alias = "versionInfo", deserialize_with = "or_default")]
-    version_info: String,
+    #[serde(alias = "versionInfo")]
+    version_info: Option<String>,
     #[serde(borrow)]
     node: Option<Object<Node<'a>>>,
-    #[serde(default, alias = "resourceNames", deserialize_with = "or_default")]
-    resource_names: Vec<String>,
-    #[serde(default, alias = "typeUrl", deserialize_with = "or_default")]
-    type_url: String,
-    #[serde(default, alias = "resourceLocators", deserialize_with = "or_default")]
-    resource_locators: Vec<Object<Locator>>,
+    #[serde(alias = "resourceNames")]
+    resource_names: Option<Vec<String>>,
+    #[serde(alias = "typeUrl")]
+    type_url: Option<String>,
+    #[serde(alias = "resourceLocators")]
+    resource_locators: Option<Vec<Object<Locator>>>,
 }
 
 #[derive(serde::Deserialize)]
 struct Locator {
-    #[serde(default, deserialize_with = "or_default")]
-    name: String,
-    #[serde(default, alias = "dynamicParameters", deserialize_with = "or_default")]
-    dynamic_parameters: HashMap<String, String>,
+    name: Option<String>,
+    #[serde(alias = "dynamicParameters")]
+    dynamic_parameters: Option<HashMap<String, String>>,
 }
 
 #[derive(serde::Deserialize)]
 struct Node<'a> {
-    #[serde(default, deserialize_with = "or_default")]
-    id: String,
-    #[serde(default, deserialize_with = "or_default")]
-    cluster: String,
-    #[serde(default, alias = "userAgentName", deserialize_with = "or_default")]
-    user_agent_name: String,
+    id: Option<String>,
+    cluster: Option<String>,
+    #[serde(alias = "userAgentName")]
+    user_agent_name: Option<String>,
     #[serde(borrow)]
     locality: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -149,26 +142,24 @@ struct Node<'a> {
 
 #[derive(serde::Deserialize)]
 struct Locality {
-    #[serde(default, deserialize_with = "or_default")]
-    region: String,
-    #[serde(default, deserialize_with = "or_default")]
-    zone: String,
-    #[serde(default, alias = "subZone", deserialize_with = "or_default")]
-    sub_zone: String,
+    region: Option<String>,
+    zone: Option<String>,
+    #[serde(alias = "subZone")]
+    sub_zone: Option<String>,
 }
 
 impl Request<'_> {
     fn read(self, whole_node: bool) -> Result<proto::DiscoveryRequest, JsonRequestError> {
         let locator = |Object(Locator { name, dynamic_parameters })| proto::ResourceLocator {
-            name,
-            dynamic_parameters,
+            name: name.unwrap_or_default(),
+            dynamic_parameters: dynamic_parameters.unwrap_or_default(),
         };
         Ok(proto::DiscoveryRequest {
-            version_info: self.version_info,
+            version_info: self.version_info.unwrap_or_default(),
             node: self.node.map(|Object(node)| node.read(whole_node)).transpose()?,
-            resource_names: self.resource_names,
-            type_url: self.type_url,
-            resource_locators: self.resource_locators.into_iter().map(locator).collect(),
+            resource_names: self.resource_names.unwrap_or_default(),
+            type_url: self.type_url.unwrap_or_default(),
+            resource_locators: self.resource_locators.into_iter().flatten().map(locator).collect(),
             ..proto::DiscoveryRequest::default()
         })
     }
@@ -176,60 +167,19 @@ impl Request<'_> {
 
 impl Node<'_> {
     fn read(self, whole: bool) -> Result<proto::Node, serde_json::Error> {
-        let Self { id, cluster, user_agent_name, locality, metadata } = self;
+        let [id, cluster, user_agent_name] =
+            [self.id, self.cluster, self.user_agent_name].map(Option::unwrap_or_default);
         let mut node = proto::Node { id, cluster, user_agent_name, ..proto::Node::default() };
-        if let Some(locality) = locality.filter(|_| whole) {
+        if let Some(locality) = self.locality.filter(|_| whole) {
             let Object(Locality { region, zone, sub_zone }) = serde_json::from_str(locality.get())?;
+            let [region, zone, sub_zone] = [region, zone, sub_zone].map(Option::unwrap_or_default);
             node.locality = Some(proto::Locality { region, zone, sub_zone });
         }
-        if let Some(metadata) = metadata.filter(|_| whole) {
+        if let Some(metadata) = self.metadata.filter(|_| whole) {
             node.metadata = proto::structure(&serde_json::from_str(metadata.get())?).encode_to_vec().into();
         }
         Ok(node)
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BoundsError {
-    #[error("it nests deeper than {MAX_DEPTH} levels")]
-    TooDeep,
-    #[error("it has more than {0} values")]
-    TooMany(usize),
-}
-
-/// Checks depth and number of values of a text before it is parsed.
-///
-/// All nesting in JSON needs a bracket. So one count of brackets covers messages, `Struct`,
-/// `Value`, `ListValue` and `Any` in any mixture, without a second count inside (CVE-2026-0994).
-/// One pass, no recursion, no memory. Invalid JSON may pass; the parser finds it.
-fn check_bounds(text: &[u8], max_values: usize) -> Result<(), BoundsError> {
-    let (mut depth, mut values) = (0_usize, 0_usize);
-    let mut bytes = text.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => {
-                while let Some(inner) = bytes.next().filter(|inner| **inner != b'"') {
-                    if *inner == b'\\' {
-                        bytes.next();
-                    }
-                }
-            }
-            b'{' | b'[' => {
-                depth += 1;
-                values += 1;
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' | b':' => values += 1,
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return Err(BoundsError::TooDeep);
-        }
-        if values > max_values {
-            return Err(BoundsError::TooMany(max_values));
-        }
-    }
-    Ok(())
 }
 
 /// Least bytes that are shared, not copied.
@@ -247,7 +197,7 @@ pub struct JsonResponse {
 impl fmt::Debug for JsonResponse {
     /// Without the text: there may be a Secret in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JsonResponse").field("version", &self.version).field("bytes", &self.len()).finish()
+        f.debug_struct("JsonResponse").field("version", &self.version).field("bytes", &self.bytes()).finish()
     }
 }
 
@@ -256,12 +206,8 @@ impl JsonResponse {
         &self.chunks
     }
 
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

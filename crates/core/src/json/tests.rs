@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::descriptors::MAX_DEPTH;
 
 fn fault(body: &str) -> String {
     read(body.as_bytes(), 10, true).expect_err(body).to_string()
