@@ -179,10 +179,6 @@ impl StreamType {
         }
     }
 
-    fn is_expensive(&self) -> bool {
-        self.subscription().names().len() + self.own().owed.names.len() > NAMES_EVALUATED_FREELY
-    }
-
     /// Whether an update counts as an addition. So does a mandatory answer.
     pub(super) fn has_addition(&self, update: &Update) -> bool {
         update.additions || update.is_partial() || self.must_answer || !update.removals
@@ -199,7 +195,8 @@ impl StreamType {
         }
         let pending = self.pending_update(rules, moment)?;
         if let Pending::Update(update) = &pending {
-            let counts = self.has_addition(update) || self.is_expensive();
+            let names = self.subscription().names().len() + self.own().owed.names.len();
+            let counts = self.has_addition(update) || names > NAMES_EVALUATED_FREELY;
             if let Some(in_flight) = &mut self.in_flight {
                 in_flight.holds_back = counts;
             }
@@ -319,15 +316,16 @@ impl StreamType {
         rules: &SessionConfig,
         moment: EvaluationInput,
     ) -> Result<bool, FellBehindError> {
-        if !matches!(self.own().resumed, Some(ResumedVersions::Versions(_))) {
-            return Ok(true);
-        }
+        let Some(ResumedVersions::Versions(versions)) = &self.own().resumed else { return Ok(true) };
         let snapshot = self.membership.of().snapshot();
         if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
             return Ok(false);
         }
-        let waits = self.is_patient(rules, moment);
-        if waits && (self.resumes_unknown_collection(&snapshot) || self.resumes_unknown_alias(&snapshot)) {
+        let is_unknown = || {
+            self.resumes_unknown_collection(versions, &snapshot)
+                || self.resumes_unknown_alias(versions, &snapshot)
+        };
+        if self.is_patient(rules, moment) && is_unknown() {
             return Ok(false);
         }
         self.compare_versions(&snapshot, rules, moment)?;

@@ -183,7 +183,8 @@ impl Session {
         let mut unanswered = None;
         let warms = self.warming_until(now);
         // Twice as long behind an unanswered response.
-        let waits = if self.clusters().is_some_and(StreamType::has_overtaken) { 2 } else { 1 };
+        let waits =
+            if self.clusters().is_some_and(|clusters| clusters.own().overtaken.is_some()) { 2 } else { 1 };
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
             let removes_unaccepted = kind == Kind::Cluster && !unaccepted.names.is_empty();

@@ -269,7 +269,7 @@ mod tests {
                         prop_assert_eq!(quick.subscription(), slow.subscription());
                         prop_assert_eq!(&quick.own().owed.names, &slow.own().owed.names);
                         prop_assert_eq!(quick.wants.is_explicit(), slow.wants.is_explicit());
-                        prop_assert!(!quick.awaits_answer() && !slow.awaits_answer());
+                        prop_assert!(!quick.is_unanswered() && !slow.is_unanswered());
                     }
                 }
                 Some(other) => prop_assert!(false, "{:?} of one type", other),

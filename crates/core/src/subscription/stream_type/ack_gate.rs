@@ -67,11 +67,6 @@ impl StreamType {
             && !self.subscription().is_empty()
     }
 
-    #[cfg(test)]
-    pub(in crate::subscription) const fn awaits_answer(&self) -> bool {
-        self.in_flight.is_some()
-    }
-
     /// Returns false for a repeated NACK.
     pub(in crate::subscription) const fn reject(&mut self) -> bool {
         !std::mem::replace(&mut self.rejected, true)
@@ -130,10 +125,6 @@ impl StreamType {
         let has_news = || !self.position.was_sent_additions(self.membership.cohort().touched());
         let taken = self.in_flight.map_or(self.unanswered, |in_flight| in_flight.taken);
         taken.filter(|_| whole && has_news())
-    }
-
-    pub(in crate::subscription) fn has_overtaken(&self) -> bool {
-        self.own().overtaken.is_some()
     }
 
     /// Opens the gate early, until [`close_gate`](Self::close_gate).

@@ -25,19 +25,10 @@ struct Move<'n> {
 }
 
 impl Move<'_> {
-    fn was_sent(&self, name: &str) -> bool {
-        self.old.was_sent(name, &self.old_names, self.profile, &self.sent)
-    }
-
-    /// Whether a name has a locator before and after, or neither.
-    fn is_spelled_alike(&self, name: &str) -> bool {
-        self.old_names.locates(name) == self.names.locates(name)
-    }
-
-    /// Whether the client was sent what it sees now.
+    /// Whether the client was sent what it sees now, with or without a locator as now.
     fn is_held(&self, name: &str) -> bool {
-        self.was_sent(name)
-            && self.is_spelled_alike(name)
+        self.old.was_sent(name, &self.old_names, self.profile, &self.sent)
+            && self.old_names.locates(name) == self.names.locates(name)
             && match (self.old.seen_by(&self.old_names, name), self.new.seen_by(self.names, name)) {
                 (Some(sent), Some(seen)) => sent.same_content(seen),
                 _ => false,
@@ -224,8 +215,7 @@ const NAME: usize = 64;
 
 impl StreamType {
     /// Whether the client brought members of an unknown collection, which would be taken for gone.
-    pub(super) fn resumes_unknown_collection(&self, snapshot: &Snapshot) -> bool {
-        let Some(ResumedVersions::Versions(versions)) = &self.own().resumed else { return false };
+    pub(super) fn resumes_unknown_collection(&self, versions: &Versions, snapshot: &Snapshot) -> bool {
         self.subscription().collections().any(|(name, collection)| {
             is_unresolved(snapshot, name) && versions.names().any(|version| collection.covers(version))
         })
@@ -233,8 +223,7 @@ impl StreamType {
 
     /// Whether the client brought resources of a still unknown alias (R-Delta-21), which would be
     /// taken for gone.
-    pub(super) fn resumes_unknown_alias(&self, snapshot: &Snapshot) -> bool {
-        let Some(ResumedVersions::Versions(versions)) = &self.own().resumed else { return false };
+    pub(super) fn resumes_unknown_alias(&self, versions: &Versions, snapshot: &Snapshot) -> bool {
         let subscription = self.subscription();
         let is_member = |name: &str| {
             let member = snapshot.get(name).filter(|_| subscription.wildcard);
