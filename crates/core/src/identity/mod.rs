@@ -91,10 +91,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.certificate {
-            Some(certificate) => match &certificate.spiffe_id {
-                Some(id) => write!(f, "{id} ({})", self.source),
-                None => write!(f, "{} ({})", certificate.subject, self.source),
-            },
+            Some(certificate) => write!(f, "{} ({})", certificate.identity(), self.source),
             None => write!(f, "{}", self.source),
         }
     }

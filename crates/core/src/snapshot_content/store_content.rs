@@ -74,7 +74,7 @@ impl StoreContent {
         };
         let mut members = 0;
         for (name, record) in self.records {
-            let Ok(lease) = record.lease_at(clock) else {
+            let Some(lease) = record.lease_at(clock) else {
                 held.ended += 1;
                 continue;
             };

@@ -67,17 +67,14 @@ const fn is_collection(entry: &Entry) -> bool {
 }
 
 impl Record {
-    /// The lease at this moment; an error if it has ended (R-TTL-10). At most the TTL, even if the
-    /// clock was set back.
-    pub(crate) fn lease_at(&self, clock: Clock) -> Result<Option<Lease>, EndedError> {
-        let Some((ttl, deadline)) = self.lease else { return Ok(None) };
-        let left = clock.left_until(deadline).ok_or(EndedError)?.min(ttl);
-        Ok(Lease::ending(ttl, clock.now + left))
+    /// The lease at this moment, if any; `None` if it has ended (R-TTL-10). At most the TTL, even if
+    /// the clock was set back.
+    pub(crate) fn lease_at(&self, clock: Clock) -> Option<Option<Lease>> {
+        let Some((ttl, deadline)) = self.lease else { return Some(None) };
+        let left = clock.left_until(deadline)?.min(ttl);
+        Some(Lease::ending(ttl, clock.now + left))
     }
 }
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EndedError;
 
 /// Whether the resource has this name, which is then no alias.
 pub(super) fn is_own(name: &Name, resource: &Resource) -> bool {
