@@ -14,10 +14,9 @@ use super::notation::{Choice, List, Nested, Notation, OneOf, Optional, Text, Wri
 use super::place::Place;
 use super::schema::Printed;
 use super::section::section;
-use super::values::TypeName;
 use super::{Config, Listener};
 use crate::identity::PeerPattern;
-use crate::resource::{Pattern, PatternError, Segments};
+use crate::resource::{Pattern, PatternError, Segments, TypeUrl};
 
 section! {
     /// The rules, and the access of peers that match none.
@@ -63,8 +62,8 @@ section! {
         #[key(Optional<List<Text>>, example = "[edge]")]
         pub clusters: Option<Vec<Pattern>>,
         /// Types that peers may request, as short names or type URLs. Any other ends the stream. Default: all.
-        #[key(Optional<List<TypeName>>, example = "[cds, eds, lds, rds]")]
-        pub types: Option<BTreeSet<String>>,
+        #[key(Optional<List<Text>>, example = "[cds, eds, lds, rds]")]
+        pub types: Option<BTreeSet<TypeUrl>>,
         /// Names of resources that peers may see. Others are answered as absent, and left out of wildcards. For all
         /// xdstp names of an authority write `xdstp://authority/**`. A pattern without `?` matches only xdstp names
         /// without context parameters, unless it ends with `**`. After `?`, `*` stops at `&`. A name with the segment

@@ -14,8 +14,8 @@ use super::place::Place;
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
 use super::tls::ListenerTls;
-use super::values::TypeName;
-use crate::resource::Kind;
+use crate::resource::TypeUrl;
+use crate::subscription::SessionConfig;
 
 const DEFAULT_ADDRESS: ListenAddress =
     ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010));
@@ -196,8 +196,8 @@ section! {
         /// Types for which an empty first request subscribes to nothing instead of everything: short names (lds, rds,
         /// srds, vhds, cds, eds, leds, sds, rtds, ecds) or full type URLs. A `"*"` always subscribes to everything, and
         /// so does an empty first request of another relay. That of a gRPC client never does.
-        #[key(List<TypeName>, default = default_no_legacy_wildcard(), effect = Connections)]
-        pub no_legacy_wildcard: BTreeSet<String>,
+        #[key(List<Text>, default = SessionConfig::default().no_legacy_wildcard, effect = Connections)]
+        pub no_legacy_wildcard: BTreeSet<TypeUrl>,
     }
 }
 
@@ -226,11 +226,6 @@ fn check(downstream: &Downstream, place: &Place<'_>) {
     if downstream.listeners.is_empty() {
         place.at("listeners").wrong("is empty; list at least one");
     }
-}
-
-fn default_no_legacy_wildcard() -> BTreeSet<String> {
-    let denied = Kind::known().filter(|kind| !kind.has_legacy_wildcard());
-    denied.filter_map(Kind::url).map(str::to_owned).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,5 +1,6 @@
 //! `rollout`: a share of the clients tries changes first.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use super::groups::Conditions;
 use super::notation::{Choice, List, Nested, OneOf, Optional, Text, Time, Written};
 use super::place::Place;
 use super::section::section;
-use super::values::TypeName;
 use crate::node_group::Condition;
+use crate::resource::TypeUrl;
 
 const MAX_STEPS: usize = 8;
 
@@ -18,8 +19,8 @@ section! {
     pub struct Rollout {
         /// Types whose changes canaries try first: short names or type URLs. List routes together with their clusters,
         /// as in [cds, lds, rds]. Default: none, so all clients get each change at once.
-        #[key(List<TypeName>, default = Vec::new(), example = "[cds, lds, rds]")]
-        pub types: Vec<String>,
+        #[key(List<Text>, default = BTreeSet::new(), example = "[cds, lds, rds]")]
+        pub types: BTreeSet<TypeUrl>,
         /// Clients that try each change before all others. Default: none.
         #[key(Optional<Nested>)]
         pub canaries: Option<Canaries>,

@@ -6,11 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::errors::{PEM, near, quoted};
-use super::notation::{Notation, Written};
-use super::place::Place;
-use super::schema::Printed;
+use super::notation::Written;
 use crate::node_field::{NodeField, NodeFieldError};
-use crate::resource::Kind;
+use crate::resource::{Kind, TypeUrl};
 
 impl Written for SocketAddr {
     /// Names are refused: they may resolve differently at the next start.
@@ -58,32 +56,15 @@ pub(super) fn no_field(error: NodeFieldError, except: &[NodeField], text: &str) 
     }
 }
 
-/// A type URL or a short name. Unknown types are allowed (R-EP-06).
-#[derive(Debug)]
-pub(super) struct TypeName;
-
-impl Notation<String> for TypeName {
-    fn read(place: &Place<'_>) -> Option<String> {
-        place.parsed(|word| {
-            let text = word.text;
-            if let Some(url) = Kind::of_short(text).and_then(Kind::url) {
-                return Ok(url.to_owned());
-            }
-            let is_url =
-                text.split_once('/').is_some_and(|(host, name)| !host.is_empty() && !name.is_empty());
-            if is_url && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Ok(text.to_owned());
-            }
-            Err(format!("{} is not a type; write a type URL or one of {}", quoted(text), Kind::short_names()))
-        })
+/// A short name or a type URL.
+impl Written for TypeUrl {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let names = Kind::short_names();
+        Self::from_user(text)
+            .map_err(|_| format!("{} is not a type; write a type URL or one of {names}", quoted(text)))
     }
 
-    /// The short name where there is one.
-    fn print(url: &String) -> Option<Printed> {
-        let name = match Kind::of_url(url) {
-            Kind::Other => url.as_str(),
-            kind => kind.short(),
-        };
-        Some(Printed::Value(name.into()))
+    fn text(&self) -> String {
+        self.user_text().to_owned()
     }
 }

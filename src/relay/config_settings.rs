@@ -18,7 +18,7 @@ use crate::config::{self, AuthorizationRule, Config, DefaultAccess};
 use crate::downstream::Policy;
 use crate::node_group::{GroupRules, NodeMatch};
 use crate::proto;
-use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
+use crate::resource::{Pattern, Patterns, Scope};
 use crate::snapshot::SnapshotSettings;
 use crate::snapshot_content::Selection;
 use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
@@ -44,12 +44,11 @@ pub fn rollout_settings(config: &Config) -> anyhow::Result<Option<cache::Rollout
         &config.rollout;
     let key =
         key_file.as_deref().map_or_else(|| Ok(rand::random()), canary_key).context("rollout.key_file")?;
-    let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
     let max_value_bytes = config.downstream.max_name_bytes;
     let named = canaries.as_ref().map(|of| NodeMatch::new(of.conditions.clone(), max_value_bytes));
     let shares = config.rollout.shares().map(config::Percent::ratio).collect();
     Ok((!types.is_empty()).then_some(cache::RolloutSettings {
-        types,
+        types: types.clone(),
         named,
         shares,
         key,
@@ -130,12 +129,11 @@ fn base_rules(config: &Config) -> SessionConfig {
 fn grant(rule: &AuthorizationRule) -> Permissions {
     let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
     let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
-    let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
     Permissions {
         nothing: false,
         node_ids: rule.node_ids.as_ref().map(patterns),
         clusters: rule.clusters.as_ref().map(patterns),
-        types: rule.types.as_ref().map(types),
+        types: rule.types.clone(),
         names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
         parameters: rule
             .parameters

@@ -10,6 +10,7 @@ use super::UPSTREAM;
 use crate::config::notation::Written as _;
 use crate::config::{Backoff, Config, ListenAddress, UpstreamKeepalive};
 use crate::node_field::NodeField;
+use crate::resource::TypeUrl;
 use deltafan_core::upstream::Locators;
 use deltafan_transport::tls::options::ServerIdentity;
 
@@ -128,8 +129,8 @@ fn values_are_as_in_the_file() {
         config.downstream.listeners.iter().map(|listener| listener.address.to_string()).collect();
     assert_eq!(addresses, ["[::]:1", "0.0.0.0:0", "0.0.0.0:15010"]);
     assert_eq!(
-        config.downstream.no_legacy_wildcard.iter().collect::<Vec<_>>(),
-        ["type.example.com/acme.Thing", "type.googleapis.com/envoy.config.cluster.v3.Cluster"]
+        config.downstream.no_legacy_wildcard.iter().map(TypeUrl::as_str).collect::<Vec<_>>(),
+        ["type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.example.com/acme.Thing"]
     );
     assert_eq!(config.cache.encoded_bytes, 1 << 30);
     let path = vec!["env".to_owned(), "name".to_owned()];

@@ -121,7 +121,7 @@ pub struct TypeUrl {
 }
 
 impl TypeUrl {
-    /// Type by short name (`cds`) or URL. `type.googleapis.com/` may be left out.
+    /// Type by short name (`cds`) or URL. `type.googleapis.com/` may be left out. Unknown types are allowed (R-EP-06).
     ///
     /// # Errors
     ///
@@ -130,13 +130,19 @@ impl TypeUrl {
         if let Some(kind) = Kind::of_short(text) {
             return Ok(kind.into());
         }
-        if text.contains('/') {
-            Ok(Self::from(text))
-        } else if text.contains('.') {
-            Ok(Self::from(format!("type.googleapis.com/{text}").as_str()))
-        } else {
-            Err(UnknownKindError(text.to_owned()))
+        let is_graphic = text.bytes().all(|byte| byte.is_ascii_graphic());
+        match text.split_once('/') {
+            Some((host, name)) if is_graphic && !host.is_empty() && !name.is_empty() => Ok(Self::from(text)),
+            None if is_graphic && text.contains('.') => {
+                Ok(Self::from(format!("type.googleapis.com/{text}").as_str()))
+            }
+            _ => Err(UnknownKindError(text.to_owned())),
         }
+    }
+
+    /// Short name, or the URL of a type without one.
+    pub fn user_text(&self) -> &str {
+        if self.kind == Kind::Other { &self.text } else { self.kind.short() }
     }
 
     pub fn as_str(&self) -> &str {
@@ -231,7 +237,9 @@ mod tests {
         let opaque = TypeUrl::from_user("example.v1.Thing").expect("a message name");
         assert_eq!(opaque.as_str(), "type.googleapis.com/example.v1.Thing");
         assert_eq!(opaque.kind(), Kind::Other);
-        assert!(TypeUrl::from_user("clusters").is_err());
+        for wrong in ["clusters", "/a.B", "a.com/", "a.com/b c", "a.\u{e9}"] {
+            assert!(TypeUrl::from_user(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct SessionConfig {
     /// Wait of a full state for unknown names, if the client holds nothing (R-Relay-05).
     pub settle: Duration,
     /// Types for which a first empty list is no wildcard (R-SotW-14).
-    pub no_legacy_wildcard: BTreeSet<String>,
+    pub no_legacy_wildcard: BTreeSet<TypeUrl>,
     /// Subscribed names in `initial_resource_versions` are not sent again (R-Delta-06).
     pub trust_initial_versions: bool,
     /// Endpoints are sent again behind a changed cluster (R-ADS-05).
@@ -64,7 +64,7 @@ impl Default for SessionConfig {
             cold_deadline: Duration::from_secs(10),
             detection_time: Duration::from_secs(40),
             settle: Duration::from_millis(200),
-            no_legacy_wildcard: denied.filter_map(Kind::url).map(str::to_owned).collect(),
+            no_legacy_wildcard: denied.map(TypeUrl::from).collect(),
             trust_initial_versions: false,
             eds_repush: true,
             serve_secrets: false,
@@ -90,7 +90,7 @@ impl SessionConfig {
 
     /// gRPC clients subscribe by name and mean nothing by an empty list (R-SotW-14).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
-        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
+        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url)
     }
 
     pub(super) fn check_names<'a>(
