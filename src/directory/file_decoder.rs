@@ -6,14 +6,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use anyhow::{anyhow, bail, ensure};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{DecodeError, WRAPPER, key};
+use super::key;
 use crate::descriptors::message_name;
 use crate::descriptors::text_formats::{self, DISCOVERY_RESPONSE, Document, Format, TextError};
 use crate::resource::wire::{MalformedError, Value, fields, put_bytes};
 use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl};
 
+const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 struct Any<'a> {
@@ -33,7 +35,7 @@ struct Parts<'a> {
 }
 
 /// Decodes the resources of one file, in their order.
-pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<Arc<Resource>>, DecodeError> {
+pub(super) fn decode(format: Format, bytes: &[u8]) -> anyhow::Result<Vec<Arc<Resource>>> {
     if bytes.trim_ascii().is_empty() {
         // A writer may truncate the file first, so an empty file never removes resources.
         return Err(TextError::Empty.into());
@@ -56,30 +58,32 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<Arc<Resource>>,
     };
     let mut seen = HashSet::new();
     if let Some(twice) = resources.iter().find(|resource| !seen.insert(key(resource))) {
-        return Err(DecodeError::Duplicate(twice.clone()));
+        let constraints = twice.constraints().map_or("", |_| " with the same constraints");
+        bail!("{} {:?} is there twice{constraints}", twice.type_url(), twice.name());
     }
     Ok(resources)
 }
 
 /// Distinguishes the two binary shapes. Both begin with a string, and no version begins like a type URL.
-fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
+fn recognize(bytes: &[u8]) -> anyhow::Result<Document> {
+    let unrecognized = || anyhow!("neither a binary DiscoveryResponse nor a binary google.protobuf.Any");
     let mut known = false;
     let mut first = &[][..];
     for field in fields(bytes) {
-        let field = field.map_err(|MalformedError| DecodeError::Unrecognized)?;
+        let field = field.map_err(|MalformedError| unrecognized())?;
         known |= (1..=7).contains(&field.number);
         if field.number == 1 {
-            first = field.bytes().map_err(|_| DecodeError::Unrecognized)?;
+            first = field.bytes().map_err(|_| unrecognized())?;
         }
     }
     match known {
         true if first.starts_with(TYPE_URL_PREFIX.as_bytes()) => Ok(Document::Any(bytes.to_vec())),
         true => Ok(Document::Response(bytes.to_vec())),
-        false => Err(DecodeError::Unrecognized),
+        false => Err(unrecognized()),
     }
 }
 
-fn decode_response(bytes: &[u8]) -> Result<Vec<Arc<Resource>>, DecodeError> {
+fn decode_response(bytes: &[u8]) -> anyhow::Result<Vec<Arc<Resource>>> {
     let mut anys = Vec::new();
     let mut expected = None;
     for field in fields(bytes) {
@@ -93,12 +97,12 @@ fn decode_response(bytes: &[u8]) -> Result<Vec<Arc<Resource>>, DecodeError> {
     }
     let expected = expected.filter(|type_url| !type_url.is_empty());
     let resources = anys.into_iter().enumerate().map(|(index, any)| {
-        decode_resource(any, expected).map_err(|error| DecodeError::In { index, source: Box::new(error) })
+        decode_resource(any, expected).map_err(|error| anyhow!("resources[{index}]: {error}"))
     });
     resources.collect()
 }
 
-fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<Arc<Resource>, DecodeError> {
+fn decode_resource(bytes: &[u8], expected: Option<&str>) -> anyhow::Result<Arc<Resource>> {
     let any = split_any(bytes)?;
     let parts = match message_name(any.type_url)? {
         WRAPPER => split_wrapper(any.value)?,
@@ -106,17 +110,17 @@ fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<Arc<Resource>
             let name = first_string(any.value, type_name)?;
             Parts { any: bytes, type_url: any.type_url, name, rest: Vec::new(), named_by_rest: false }
         }
-        _ => return Err(DecodeError::NeedsWrapper(any.type_url.to_owned())),
+        _ => bail!(
+            "how a {} is named is not known: wrap it in type.googleapis.com/{WRAPPER}, whose `name` says it",
+            any.type_url
+        ),
     };
-    if let Some(expected) = expected.filter(|expected| *expected != parts.type_url) {
-        return Err(DecodeError::TypeMismatch {
-            found: parts.type_url.to_owned(),
-            expected: expected.to_owned(),
-        });
-    }
-    if parts.name.is_empty() {
-        return Err(DecodeError::Unnamed(parts.type_url.to_owned()));
-    }
+    let (found, expected) = (parts.type_url, expected.unwrap_or(parts.type_url));
+    ensure!(
+        found == expected,
+        "the type is {found:?}, but the DiscoveryResponse's type_url says {expected:?}"
+    );
+    ensure!(!parts.name.is_empty(), "{found} has no name: every resource needs one");
     parts.encode()
 }
 
@@ -125,7 +129,7 @@ fn kind_of(type_name: &str) -> Kind {
     Kind::of_url(&format!("{TYPE_URL_PREFIX}{type_name}"))
 }
 
-fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
+fn split_any(bytes: &[u8]) -> anyhow::Result<Any<'_>> {
     const NAME: &str = "google.protobuf.Any";
     let mut any = Any { type_url: "", value: &[] };
     for field in fields(bytes) {
@@ -141,7 +145,7 @@ fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
     Ok(any)
 }
 
-fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
+fn split_wrapper(bytes: &[u8]) -> anyhow::Result<Parts<'_>> {
     const RESOURCE_NAME: &str = "envoy.service.discovery.v3.ResourceName";
     let (mut own_name, mut long_name, mut rest) = ("", "", Vec::new());
     let mut inner = Vec::new();
@@ -161,16 +165,18 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     }
     let named_by_rest = own_name.is_empty();
     let name = if named_by_rest { long_name } else { own_name };
-    let [any] = inner[..] else { return Err(DecodeError::BadWrapper(name.to_owned())) };
+    let bad =
+        || anyhow!("the {WRAPPER} {name:?} must hold exactly one `resource`, and not a {WRAPPER} again");
+    let [any] = inner[..] else { return Err(bad()) };
     let type_url = split_any(any)?.type_url;
     if message_name(type_url)? == WRAPPER {
-        return Err(DecodeError::BadWrapper(name.to_owned()));
+        return Err(bad());
     }
     Ok(Parts { any, type_url, name, rest, named_by_rest })
 }
 
 /// Field 1 of a message; empty without. Reads all of the message, because only the end shows a truncated file.
-fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
+fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> anyhow::Result<&'a str> {
     let mut last = &[][..];
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(type_name))?;
@@ -181,16 +187,16 @@ fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeE
     utf8(last, type_name)
 }
 
-fn utf8<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
+fn utf8<'a>(bytes: &'a [u8], type_name: &str) -> anyhow::Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| damaged(type_name))
 }
 
-fn damaged(type_name: &str) -> DecodeError {
-    DecodeError::Damaged(type_name.to_owned())
+fn damaged(type_name: &str) -> anyhow::Error {
+    anyhow!("cut short or damaged: the bytes are not a valid {type_name}")
 }
 
 impl Parts<'_> {
-    fn encode(self) -> Result<Arc<Resource>, DecodeError> {
+    fn encode(self) -> anyhow::Result<Arc<Resource>> {
         // The rest counts too: clients would miss a changed TTL or alias under an unchanged version.
         let mut hash = Xxh3::new();
         hash.update(self.any);
@@ -206,7 +212,7 @@ impl Parts<'_> {
         let type_url = TypeUrl::from(self.type_url);
         let envelope = Envelope::parse(&wrapper, &type_url)?;
         if let Err(source) = &envelope.constraints {
-            return Err(DecodeError::Constraints { name: self.name.to_owned(), source: source.clone() });
+            bail!("the dynamic_parameter_constraints of {:?} cannot be used: {source}", self.name);
         }
         let resource = envelope.encode(&type_url, Name::normal(self.name));
         resource.map(Arc::new).ok_or_else(|| damaged(WRAPPER))

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -40,13 +40,13 @@ pub(super) struct Files {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FileState {
-    /// Fingerprint before the last reading.
+    /// Fingerprint before the last reading; `None` if that failed.
     fingerprint: Option<Fingerprint>,
     resources: Vec<Arc<Resource>>,
     /// Whether `resources` come from some content of the file.
     is_known: bool,
-    parse_failure: Option<String>,
-    read_failure: Option<String>,
+    /// Why the file cannot be read or parsed.
+    failure: Option<String>,
 }
 
 impl Files {
@@ -95,7 +95,7 @@ impl Files {
         scan.resources.shrink_to_fit();
         for (file, state) in &self.files {
             let mut messages: Vec<String> =
-                state.failure().map(|message| state.keeping(message)).into_iter().collect();
+                state.failure.iter().map(|message| state.keeping(message)).collect();
             if let Some([(resource, owner), others @ ..]) = duplicates.get(file).map(Vec::as_slice) {
                 let more =
                     if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
@@ -118,53 +118,34 @@ impl Files {
 impl FileState {
     /// Returns whether the visible state changed.
     fn refresh(&mut self, path: &Path, format: Format, seen: &Result<Fingerprint, String>) -> bool {
-        let failure = self.failure().map(str::to_owned);
-        let mut resources_changed = false;
-        match seen {
-            Err(error) => self.read_failure = Some(error.clone()),
-            Ok(seen) if self.read_failure.is_none() && self.fingerprint == Some(*seen) => return false,
-            Ok(seen) => match read(path) {
-                Ok(bytes) => {
-                    (self.read_failure, self.fingerprint) = (None, Some(*seen));
-                    resources_changed = self.parse(format, &bytes);
-                }
-                Err(error) => self.read_failure = Some(format!("cannot read it: {error}")),
-            },
+        let fingerprint = seen.as_ref().ok().copied();
+        if fingerprint.is_some() && fingerprint == self.fingerprint {
+            return false;
         }
-        resources_changed || self.failure() != failure.as_deref()
+        let bytes = seen.clone().and_then(|_| read(path).map_err(|error| format!("cannot read it: {error}")));
+        self.fingerprint = fingerprint.filter(|_| bytes.is_ok());
+        let (failure, has_changed) = match bytes.and_then(|bytes| parse(format, &bytes)) {
+            Ok(resources) => (None, self.replace(resources)),
+            Err(error) => (Some(error), false),
+        };
+        let before = std::mem::replace(&mut self.failure, failure);
+        has_changed || before != self.failure
     }
 
-    fn parse(&mut self, format: Format, bytes: &[u8]) -> bool {
-        // A panic in a foreign parser is a fault of the file, not the end of the subscription.
-        let decoded = std::panic::catch_unwind(|| decode(format, bytes));
-        match decoded {
-            Ok(Ok(mut resources)) => {
-                self.parse_failure = None;
-                self.is_known = true;
-                if self.resources == resources {
-                    return false;
-                }
-                // The cache holds these too. A copy of each would double their memory.
-                let held: HashMap<_, _> = self.resources.iter().map(|held| (key(held), held)).collect();
-                for resource in &mut resources {
-                    let known = held.get(&key(resource)).filter(|held| **held == resource).copied();
-                    *resource = Arc::clone(known.unwrap_or(resource));
-                }
-                resources.shrink_to_fit();
-                self.resources = resources;
-                return true;
-            }
-            Ok(Err(error)) => self.parse_failure = Some(error.to_string()),
-            Err(_) => {
-                self.parse_failure =
-                    Some("reading it failed inside the parser: please report this".to_owned())
-            }
+    fn replace(&mut self, mut resources: Vec<Arc<Resource>>) -> bool {
+        self.is_known = true;
+        if self.resources == resources {
+            return false;
         }
-        false
-    }
-
-    fn failure(&self) -> Option<&str> {
-        self.read_failure.as_deref().or(self.parse_failure.as_deref())
+        // The cache holds these too. A copy of each would double their memory.
+        let held: HashMap<_, _> = self.resources.iter().map(|held| (key(held), held)).collect();
+        for resource in &mut resources {
+            let known = held.get(&key(resource)).filter(|held| **held == resource).copied();
+            *resource = Arc::clone(known.unwrap_or(resource));
+        }
+        resources.shrink_to_fit();
+        self.resources = resources;
+        true
     }
 
     fn keeping(&self, message: &str) -> String {
@@ -173,6 +154,14 @@ impl FileState {
             1 => format!("{message} (the resource it held before is kept)"),
             kept => format!("{message} (the {kept} resources it held before are kept)"),
         }
+    }
+}
+
+fn parse(format: Format, bytes: &[u8]) -> Result<Vec<Arc<Resource>>, String> {
+    // A panic in a foreign parser is a fault of the file, not the end of the subscription.
+    match std::panic::catch_unwind(|| decode(format, bytes)) {
+        Ok(decoded) => decoded.map_err(|error| error.to_string()),
+        Err(_) => Err("reading it failed inside the parser: please report this".to_owned()),
     }
 }
 
@@ -185,6 +174,12 @@ fn list(directory: &Path) -> Result<Listed, String> {
         let Some(format) = Format::of(&path).filter(|_| !name.as_bytes().starts_with(b".")) else { continue };
         let seen = match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => continue,
+            Ok(metadata) if !metadata.is_file() => {
+                Err("cannot read it: not a regular file (or a link to one)".to_owned())
+            }
+            Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
+                Err(format!("cannot read it: larger than {} MiB: split it", MAX_FILE_BYTES >> 20))
+            }
             Ok(metadata) => Ok(fingerprint(&metadata)),
             // It is gone since the listing, or a dangling link, whose target may come back.
             Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(&path) {
@@ -198,30 +193,13 @@ fn list(directory: &Path) -> Result<Listed, String> {
     Ok(listed)
 }
 
-/// Content of a regular file.
+/// Content of a listed file.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    check_readable(&fs::metadata(path)?)?;
-    // A fifo in the file's place would block without this.
+    // A fifo that took the file's place would block without this.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let metadata = file.metadata()?;
-    check_readable(&metadata)?;
-    let mut bytes = Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES).try_into().unwrap_or_default());
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(too_large());
-    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-fn check_readable(metadata: &Metadata) -> io::Result<()> {
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file (or a link to one)"));
-    }
-    if metadata.len() > MAX_FILE_BYTES { Err(too_large()) } else { Ok(()) }
-}
-
-fn too_large() -> io::Error {
-    io::Error::other(format!("larger than {} MiB: split it", MAX_FILE_BYTES >> 20))
 }
 
 /// Watched directory. Dropping it ends the watch.
