@@ -2,11 +2,11 @@
 
 use super::errors::{near, quoted};
 use super::place::Place;
-use super::schema::{self, Key};
+use super::schema::Key;
 
 /// Reports the keys of a section that are not among these.
 pub(super) fn unknown_keys(section: &Place<'_>, keys: &'static [Key]) {
-    let known = names(keys);
+    let known: Vec<&str> = keys.iter().map(|key| key.name).collect();
     for (name, key) in section.children().filter(|(name, _)| !known.contains(name)) {
         let nearest = nearest(section, &known, name);
         // A name near a known one is a slip.
@@ -45,10 +45,6 @@ fn is_security(path: &str) -> bool {
     ];
     path.split('.').any(|part| SECTIONS.contains(&part.trim_end_matches("[]")))
         || PARTS.iter().any(|part| path.contains(part))
-}
-
-fn names(keys: &'static [Key]) -> Vec<&'static str> {
-    schema::children(keys).into_iter().map(|key| key.name).collect()
 }
 
 fn place(section: &str) -> String {

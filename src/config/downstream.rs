@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::notation::{
-    Beside, Count, DAY, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text, Time,
-    Written,
+    Count, DAY, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text, Time, Written,
 };
 use super::place::Place;
 use super::section::section;
-use super::system_limits::{ConnectionLimits, Memory, budget};
+use super::system_limits::{Memory, budget, descriptors, half};
 use super::tls::ListenerTls;
 use crate::resource::TypeUrl;
 use crate::subscription::SessionConfig;
@@ -46,36 +45,7 @@ section! {
 }
 
 section! {
-    /// Limits of one connection.
-    #[derive(Copy, Eq)]
-    pub struct TransportLimits {
-        /// Connections are drained at this age, or up to a fifth earlier, so that load spreads over relays.
-        #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
-        pub max_connection_age: Duration,
-        /// How long a new connection or stream may stay silent before it is closed.
-        #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
-        pub first_request_timeout: Duration,
-        /// A connection is closed if it takes less than 32 KiB in this time while more is waiting. A stream is closed if
-        /// its flow-control window opens as slowly, or if a request on it stays incomplete this long.
-        #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
-        pub stall_timeout: Duration,
-        /// An HTTP/2 connection without an open stream for this long is drained.
-        #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
-        pub idle_timeout: Duration,
-        /// HTTP/2 pings to clients. These and the other timeouts of a connection may be up to an eighth late.
-        #[key(Nested, effect = Connections)]
-        pub keepalive: Keepalive,
-        /// The largest request accepted, not counting its `initial_resource_versions`.
-        #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
-        pub max_request_bytes: usize,
-        /// Streams that one connection may have open at a time.
-        #[key(Count<1, 1_000_000>, default = 1000, effect = Connections)]
-        pub max_streams_per_connection: u32,
-    }
-}
-
-section! {
-    /// The side that serves clients.
+    /// The side that clients see.
     #[check(check)]
     pub struct Downstream {
         /// Where clients connect, over gRPC or REST-JSON. At least one, no duplicates.
@@ -110,9 +80,28 @@ section! {
         /// Order of routes and clusters on aggregated streams, so that no request fails when both change.
         #[key(Nested, effect = Connections)]
         pub make_before_break: MakeBeforeBreak,
-        /// Limits of one connection.
-        #[key(Beside)]
-        pub transport: TransportLimits,
+        /// Connections of this age, with jitter, are drained, so that load evens out over relays.
+        #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
+        pub max_connection_age: Duration,
+        /// How long a new connection or stream may stay silent before it is closed.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
+        pub first_request_timeout: Duration,
+        /// A connection is closed if its transport takes less than 32 KiB in this time while more is waiting. A stream
+        /// is closed if it opens windows as slowly, or if a request on it stays incomplete this long.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
+        pub stall_timeout: Duration,
+        /// An HTTP/2 connection without an open stream for this long is drained.
+        #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
+        pub idle_timeout: Duration,
+        /// HTTP/2 pings to clients. This and the other timeouts of a connection may come an eighth late.
+        #[key(Nested, effect = Connections)]
+        pub keepalive: Keepalive,
+        /// The largest request accepted, without its `initial_resource_versions`.
+        #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
+        pub max_request_bytes: usize,
+        /// Streams that one connection may have open at a time.
+        #[key(Count<1, 1_000_000>, default = 1000, effect = Connections)]
+        pub max_streams_per_connection: u32,
         /// How long clients have to leave when the relay shuts down, and to reconnect when a reload changes their
         /// permissions.
         #[key(
@@ -145,9 +134,18 @@ section! {
         /// Bytes of the names that one stream may subscribe to, per type, with their spellings and locators.
         #[key(Size<1, TIB>, default = 16 * MIB, effect = Connections)]
         pub max_subscription_bytes: usize,
-        /// How many connections may be open.
-        #[key(Beside)]
-        pub limits: ConnectionLimits,
+        /// Open connections at a time, on all listeners together; further ones are closed before anything is read.
+        /// Default: the hard limit of file descriptors minus 256, at most 1000000.
+        #[key(Count<1, 100_000_000>, default = descriptors(), example = "1000000", effect = Restart)]
+        pub max_connections: usize,
+        /// Connections from one address, even that of a NAT gateway, a load balancer or this machine. All Unix sockets
+        /// count as one. Default: half of `max_connections`.
+        #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
+        pub max_connections_per_address: usize,
+        /// Connections of one identity: the SPIFFE ID, or else the subject, of the client certificate. A fleet may
+        /// share one. Default: half of `max_connections`.
+        #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
+        pub max_connections_per_identity: usize,
         /// Total bytes of requests that have not fully arrived. Default: 256MiB, or a 16th of the memory of the control
         /// group, or of the machine, if that is less.
         #[key(Size<1, TIB>, default = budget() as usize, example = "256MiB", effect = Restart)]

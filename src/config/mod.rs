@@ -39,9 +39,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use errors::Report;
-use notation::{
-    Beside, Count, Flag, HOUR, List, Nested, Notation as _, Optional, Size, TIB, TICK, Text, Time,
-};
+use notation::{Count, Flag, HOUR, List, Nested, Notation as _, Optional, Size, TIB, TICK, Text, Time};
 use place::Place;
 use schema::Section;
 use section::section;
@@ -49,13 +47,13 @@ use system_limits::budget;
 
 pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
-pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak, TransportLimits};
+pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::DynamicParameter;
 pub use errors::{ConfigError, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use node::{Locality, Node};
 pub use rollout::{HoldReport, Percent, Rollout};
-pub use system_limits::{ConnectionLimits, Memory};
+pub use system_limits::Memory;
 pub use tls::{ListenerTls, ServerTls};
 pub use upstream::{Backoff, Failover, Server, ServerUri, Upstream, UpstreamKeepalive};
 
@@ -115,28 +113,9 @@ section! {
     /// REST-JSON long polls, on the same listeners.
     #[derive(Eq)]
     pub struct Rest {
-        /// Limits of polls.
-        #[key(Beside)]
-        pub polls: PollLimits,
-        /// Budget of the JSON that clients share; too little costs time, never correctness. Default: 256MiB, or a 16th of
-        /// the memory.
-        #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
-        pub json_bytes: u64,
-        /// Files with descriptors of types that your resources contain and deltafan does not know. Each is a
-        /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or
-        /// not. A .proto file in it replaces the one that deltafan ships. Default: none.
-        #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
-        pub descriptor_sets: Vec<PathBuf>,
-    }
-}
-
-section! {
-    /// Limits of polls.
-    #[derive(Copy, Eq)]
-    pub struct PollLimits {
-        /// How long a poll is held while nothing that it requests has changed. Envoy gives up after its
-        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is shortened
-        /// to fit.
+        /// How long a request is held while nothing that it requests has changed. Envoy gives up after its
+        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is cut to fit
+        /// that.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(800), effect = Polls, note = "on any connection")]
         pub hold: Duration,
         /// How long an HTTP/1 connection may be without a request, and how long the headers of a request may take. Set
@@ -146,6 +125,15 @@ section! {
         /// Polls held at a time for one address; further ones get 429.
         #[key(Count<1, 100_000_000>, default = 10_000, effect = Polls, note = "on any connection")]
         pub max_polls_per_peer: usize,
+        /// Budget of the JSON that clients share; too little costs time, never correctness. Default: 256MiB, or a 16th of
+        /// the memory.
+        #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
+        pub json_bytes: u64,
+        /// Files with descriptors of types in resources that deltafan does not know. Each is a
+        /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or
+        /// not. A file in it replaces the one that deltafan ships. Default: none.
+        #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
+        pub descriptor_sets: Vec<PathBuf>,
     }
 }
 

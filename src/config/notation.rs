@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::check;
 use super::errors::quoted;
 use super::place::Place;
-use super::schema::{Entries, Printed, Section, Shape};
+use super::schema::{Printed, Section, Shape};
 use crate::resource::{MAX_AUTOMATON, Pattern, whole_match};
 use crate::units::{self, format_duration, format_size};
 
@@ -34,14 +34,6 @@ pub(super) trait Notation<T> {
 
     /// `None` if nothing is to be written.
     fn print(value: &T) -> Option<Printed>;
-
-    fn read_key(section: &Place<'_>, name: &str) -> Option<T> {
-        Self::read(&section.at(name))
-    }
-
-    fn print_key(value: &T, name: &'static str, into: &mut Entries) {
-        into.extend(Self::print(value).map(|printed| (name, printed)));
-    }
 }
 
 fn printed(value: impl Into<Json>) -> Option<Printed> {
@@ -300,32 +292,6 @@ impl<T: Section> Notation<T> for Nested {
     }
 
     fn print(value: &T) -> Option<Printed> {
-        let mut entries = Entries::new();
-        value.print(&mut entries);
-        Some(Printed::Section(entries))
-    }
-}
-
-/// Keys of another struct that stand in the same mapping.
-#[derive(Debug)]
-pub(super) struct Beside;
-
-impl<T: Section> Notation<T> for Beside {
-    const SHAPE: Shape = Shape::Part(T::KEYS);
-
-    fn read(section: &Place<'_>) -> Option<T> {
-        T::read(section)
-    }
-
-    fn print(_: &T) -> Option<Printed> {
-        None
-    }
-
-    fn read_key(section: &Place<'_>, _: &str) -> Option<T> {
-        Self::read(section)
-    }
-
-    fn print_key(value: &T, _: &'static str, into: &mut Entries) {
-        value.print(into);
+        Some(Printed::Section(value.print()))
     }
 }

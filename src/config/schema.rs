@@ -28,8 +28,6 @@ pub(super) struct Key {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
     Section(&'static [Key]),
-    /// Keys that stand in the mapping of the enclosing section.
-    Part(&'static [Key]),
     Sections(&'static [Key]),
     /// Anything else. Its notation has the rules, its help describes them.
     Value,
@@ -60,7 +58,7 @@ impl Shape {
 
     pub(super) const fn keys(self) -> &'static [Key] {
         match self {
-            Self::Section(keys) | Self::Part(keys) | Self::Sections(keys) => keys,
+            Self::Section(keys) | Self::Sections(keys) => keys,
             _ => &[],
         }
     }
@@ -88,15 +86,7 @@ pub(super) trait Section: Sized {
     /// the keys first.
     fn read(place: &Place<'_>) -> Option<Self>;
 
-    fn print(&self, into: &mut Entries);
-}
-
-pub(super) fn children(keys: &'static [Key]) -> Vec<&'static Key> {
-    let of = |key: &'static Key| match key.shape {
-        Shape::Part(keys) => children(keys),
-        _ => vec![key],
-    };
-    keys.iter().flat_map(of).collect()
+    fn print(&self) -> Entries;
 }
 
 /// Also keys below, with their paths, in declaration order.
@@ -107,7 +97,7 @@ pub(super) fn all(keys: &'static [Key]) -> Vec<(String, &'static Key)> {
 }
 
 fn collect(keys: &'static [Key], section: &str, all: &mut Vec<(String, &'static Key)>) {
-    for key in children(keys) {
+    for key in keys {
         let path = join(section, key.name);
         let entry = if matches!(key.shape, Shape::Sections(_)) { format!("{path}[]") } else { path.clone() };
         all.push((path, key));

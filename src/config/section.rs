@@ -77,10 +77,12 @@ macro_rules! section {
                 Some(section)
             }
 
-            fn print(&self, into: &mut $crate::config::schema::Entries) {
-                $(<$notation as $crate::config::notation::Notation<$type>>::print_key(
-                    &self.$key, $crate::config::section::key_name!($key $(, $name)?), into,
-                );)+
+            fn print(&self) -> $crate::config::schema::Entries {
+                let printed = [$((
+                    $crate::config::section::key_name!($key $(, $name)?),
+                    <$notation as $crate::config::notation::Notation<$type>>::print(&self.$key),
+                )),+];
+                printed.into_iter().filter_map(|(name, printed)| Some((name, printed?))).collect()
             }
         }
     };
@@ -106,7 +108,7 @@ macro_rules! optional {
 
 macro_rules! read_key {
     ($place:ident, $name:expr, $notation:ty) => {
-        <$notation as $crate::config::notation::Notation<_>>::read_key($place, $name)
+        <$notation as $crate::config::notation::Notation<_>>::read(&$place.at($name))
     };
     ($place:ident, $name:expr, $notation:ty, default $default:expr) => {
         $crate::config::section::read_key!($place, $name, $notation).or_else(|| Some($default))

@@ -1,6 +1,6 @@
-//! Limits whose defaults follow from the machine: connections and memory.
+//! Defaults that follow from the machine, and the keys of the overload manager.
 //!
-//! Owns these keys, and reads the machine's limits. If one is unreadable, the default is one that any machine
+//! Reads the machine's limits. If one is unreadable, the default is one that any machine
 //! bears, or none.
 
 use std::fs;
@@ -8,29 +8,10 @@ use std::fs;
 use procfs::Current as _;
 use rustix::process::{Resource, getrlimit};
 
-use super::notation::{Count, Size, TIB};
+use super::notation::{Size, TIB};
 use super::place::Place;
 use super::section::section;
 use crate::units::format_size;
-
-section! {
-    /// Connections that are open at a time. No address and no identity can take all there are.
-    #[derive(Copy, Eq)]
-    pub struct ConnectionLimits {
-        /// Open connections at a time, on all listeners together; further ones are closed before anything is read.
-        /// Default: the hard limit of file descriptors minus 256, at most 1000000.
-        #[key(Count<1, 100_000_000>, default = descriptors(), example = "1000000", effect = Restart)]
-        pub max_connections: usize,
-        /// Connections from one address, even that of a NAT gateway, a load balancer or this machine. All Unix sockets
-        /// count as one. Default: half of `max_connections`.
-        #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
-        pub max_connections_per_address: usize,
-        /// Connections of one identity: the SPIFFE ID of the client certificate, or else its subject. A fleet may share
-        /// one. Default: half of `max_connections`.
-        #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
-        pub max_connections_per_identity: usize,
-    }
-}
 
 section! {
     /// The memory in use above which clients are turned away.
@@ -59,7 +40,7 @@ fn check_watermarks(memory: &Memory, place: &Place<'_>) {
 }
 
 /// Connections that the hard limit of descriptors allows; the relay raises its soft limit.
-fn descriptors() -> usize {
+pub(super) fn descriptors() -> usize {
     /// For listeners, files, the control plane, operators and libraries.
     const RESERVE: u64 = 256;
     const MOST: u64 = 1_000_000;
@@ -68,7 +49,7 @@ fn descriptors() -> usize {
     usize::try_from(most).unwrap_or(usize::MAX)
 }
 
-fn half(max_connections: Option<usize>) -> usize {
+pub(super) fn half(max_connections: Option<usize>) -> usize {
     (max_connections.unwrap_or_default() / 2).max(1)
 }
 
@@ -118,7 +99,7 @@ mod tests {
     fn one_address_cannot_take_all_connections_unless_the_file_says_so() {
         let read = |text: &str| {
             let text = format!("upstream: {{directory: /d}}\ndownstream: {text}\n");
-            crate::config::Config::parse(&text, "f").unwrap().downstream.limits
+            crate::config::Config::parse(&text, "f").unwrap().downstream
         };
         let limits = read("{max_connections: 10}");
         assert_eq!((limits.max_connections_per_address, limits.max_connections_per_identity), (5, 5));

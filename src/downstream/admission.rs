@@ -19,7 +19,7 @@ use tikv_jemalloc_ctl::stats;
 
 use super::connections::Connections;
 use super::unsent_memory::Unsent;
-use crate::config::ConnectionLimits;
+use crate::config::Downstream;
 use crate::identity::{Peer, Source};
 use crate::limit::Limit;
 use crate::pool::{Account, Pool, PoolError, Share};
@@ -28,14 +28,14 @@ use crate::telemetry;
 /// Counts of open connections.
 #[derive(Debug)]
 pub struct Admission {
-    limits: ConnectionLimits,
+    limits: Downstream,
     pub(super) overload: Arc<OverloadManager>,
     by_source: Arc<Pool>,
     by_identity: Arc<Pool>,
 }
 
 impl Admission {
-    pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
+    pub fn new(limits: Downstream, overload: Arc<OverloadManager>) -> Arc<Self> {
         Arc::new(Self { limits, overload, by_source: Arc::default(), by_identity: Arc::default() })
     }
 
@@ -44,7 +44,7 @@ impl Admission {
         if self.overload.refuses_new() {
             return Err(Limit::MemoryRefuse);
         }
-        let ConnectionLimits { max_connections: all, max_connections_per_address: each, .. } = self.limits;
+        let Downstream { max_connections: all, max_connections_per_address: each, .. } = self.limits;
         let taken = self.by_source.take_one(Account::Source(source), all, each);
         taken.map_err(|error| match error {
             PoolError::All => Limit::Connections,
@@ -184,14 +184,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::Config;
     use crate::identity::Certificate;
 
     fn admission(max: usize, per_address: usize, per_identity: usize) -> Arc<Admission> {
-        let limits = ConnectionLimits {
-            max_connections: max,
-            max_connections_per_address: per_address,
-            max_connections_per_identity: per_identity,
-        };
+        let mut limits = Config::parse("upstream: {directory: d}", "f").unwrap().downstream;
+        limits.max_connections = max;
+        limits.max_connections_per_address = per_address;
+        limits.max_connections_per_identity = per_identity;
         Admission::new(limits, OverloadManager::new(0, 0))
     }
 

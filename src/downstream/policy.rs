@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Downstream, PollLimits, TransportLimits};
+use crate::config::{Downstream, Rest};
 use crate::http2;
 use crate::identity::{Peer, PeerPattern, Source};
 use crate::subscription::{Permissions, SessionConfig};
@@ -17,7 +17,7 @@ use crate::subscription::{Permissions, SessionConfig};
 /// Largest head of an HTTP request in bytes: many times those of Envoy and gRPC.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 
-const fn http2_limits(of: &TransportLimits) -> http2::Limits {
+const fn http2_limits(of: &Downstream) -> http2::Limits {
     http2::Limits {
         max_streams: of.max_streams_per_connection,
         stream_window: 64 << 10,
@@ -53,12 +53,9 @@ impl RulesByTrust {
 pub struct Policy {
     rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
     default: RulesByTrust,
-    /// Whether loopback peers may have Secrets. False where a proxy on this machine may stand for anybody.
-    trust_loopback: bool,
-    pub(super) limits: TransportLimits,
+    pub(super) limits: Downstream,
     pub(super) http2: Arc<http2::Limits>,
-    pub(super) polls: PollLimits,
-    drain: Duration,
+    pub(super) polls: Rest,
 }
 
 impl Policy {
@@ -67,24 +64,23 @@ impl Policy {
         base: &SessionConfig,
         granted: impl Iterator<Item = (Vec<PeerPattern>, Permissions)>,
         rest: Permissions,
-        downstream: &Downstream,
-        polls: PollLimits,
+        limits: Downstream,
+        polls: Rest,
     ) -> Self {
         Self {
             rules: granted.map(|(peers, grant)| (peers, RulesByTrust::new(base, grant))).collect(),
             default: RulesByTrust::new(base, rest),
-            trust_loopback: downstream.secrets_over_loopback,
-            limits: downstream.transport,
-            http2: Arc::new(http2_limits(&downstream.transport)),
+            http2: Arc::new(http2_limits(&limits)),
+            limits,
             polls,
-            drain: downstream.drain,
         }
     }
 
     /// Rules for a peer. Secrets need a verified certificate, a Unix socket, or trusted loopback.
     pub fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         let local = match peer.source {
-            Source::Ip(address) => self.trust_loopback && address.is_loopback(),
+            // A proxy on this machine may stand for anybody.
+            Source::Ip(address) => self.limits.secrets_over_loopback && address.is_loopback(),
             Source::Unix => true,
         };
         let trusted = local || peer.certificate.is_some();
@@ -109,12 +105,12 @@ impl Policy {
     /// Window to close connections that reach `max_connection_age` together: the drain window, but at most a
     /// fifth of the age.
     pub(super) fn retirement(&self) -> Duration {
-        self.drain.min(self.limits.max_connection_age / 5)
+        self.limits.drain.min(self.limits.max_connection_age / 5)
     }
 
     /// Longest time of a drain, and window to close connections whose rights changed.
     pub const fn drain(&self) -> Duration {
-        self.drain
+        self.limits.drain
     }
 }
 
@@ -142,7 +138,8 @@ mod tests {
         assert!(serves(&Peer::unproven(Source::Unix)));
         let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
         assert!(serves(&loopback));
-        let policy = Policy { trust_loopback: false, ..policy };
+        let mut policy = policy;
+        policy.limits.secrets_over_loopback = false;
         let serves = |peer: &Peer| policy.rules_for(peer).serve_secrets;
         assert!(!serves(&loopback), "a proxy may be there");
         assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
@@ -174,7 +171,7 @@ mod tests {
         rest: Permissions,
     ) -> Policy {
         let Config { downstream, rest: polls, .. } = Config::parse("upstream: {directory: d}", "f").unwrap();
-        Policy::new(base, granted.into_iter(), rest, &downstream, polls.polls)
+        Policy::new(base, granted.into_iter(), rest, downstream, polls)
     }
 
     fn policy(serve_secrets: bool) -> Policy {

@@ -18,7 +18,7 @@ use super::scheduler::LazyTimer;
 use super::server_state::{ServerState, claimed_node_id, meet};
 use super::unsent_memory::SendCursor;
 use crate::cache::Protocol;
-use crate::config::TransportLimits;
+use crate::config::Downstream;
 use crate::fairness::{
     LARGE_REQUEST, LONGEST_FIRST_ANSWER_WAIT, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY,
 };
@@ -100,7 +100,7 @@ impl StreamBody {
         peer: Arc<Peer>,
         connection: Arc<Connection>,
         server: Arc<ServerState>,
-        limits: &TransportLimits,
+        limits: &Downstream,
     ) -> Self {
         let (transport, number) = (session.protocol().label(), connection.number());
         let registration = server.fleet.open(transport, Arc::clone(&peer), number, Instant::now());

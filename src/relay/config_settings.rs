@@ -75,7 +75,7 @@ pub(super) fn policy(config: &Config) -> Policy {
         DefaultAccess::Allow => Permissions::default(),
         DefaultAccess::Deny => Permissions::nothing(),
     };
-    Policy::new(&base_rules(config), granted, rest, &config.downstream, config.rest.polls)
+    Policy::new(&base_rules(config), granted, rest, config.downstream.clone(), config.rest.clone())
 }
 
 pub(super) const fn tuning(config: &Config) -> Tuning {

@@ -97,7 +97,7 @@ impl Relay {
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
         let is_ready = spawn_health(config, &groups, health, &draining);
 
-        telemetry::set(telemetry::CONNECTION_LIMIT, &[], config.downstream.limits.max_connections as f64);
+        telemetry::set(telemetry::CONNECTION_LIMIT, &[], config.downstream.max_connections as f64);
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let health = HealthService::new(health_service);
@@ -264,7 +264,7 @@ fn server_state(
         groups,
         policy: ArcSwap::from_pointee(policy(config)),
         refusals: LogThrottle::burst(),
-        admission: Admission::new(config.downstream.limits, Arc::clone(overload)),
+        admission: Admission::new(config.downstream.clone(), Arc::clone(overload)),
         buffered: RequestMemory::new(
             config.downstream.max_buffered_request_bytes,
             config.downstream.max_buffered_request_bytes_per_connection,

@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 
 use crate::config::Config;
-use crate::config::schema::{self, Effect, Entries, Key, Printed, Section as _, Shape, children, entry};
+use crate::config::schema::{self, Effect, Entries, Key, Printed, Section as _, Shape, entry};
 
 /// Width of a page, in characters.
 const WIDTH: usize = 120;
@@ -25,8 +25,7 @@ const HEAD: &str = "\
 /// Text of `config/reference.yaml`: every key with its help, range and default. `example` is a configuration with the
 /// defaults, whose source is shown.
 pub(super) fn reference(example: &Config) -> String {
-    let mut values = Entries::new();
-    example.print(&mut values);
+    let values = example.print();
     let mut page = HEAD.to_owned();
     for key in Config::KEYS {
         page.push('\n');
@@ -80,7 +79,7 @@ fn write_key(page: &mut String, key: &Key, value: Option<&Printed>, place: Place
             };
             for section in sections {
                 let values = if let Some(Printed::Section(entries)) = section { entries } else { &nothing };
-                for (at, below) in children(keys).into_iter().enumerate() {
+                for (at, below) in keys.iter().enumerate() {
                     let dash = match (key.shape, at) {
                         (Shape::Section(_), _) => "",
                         (_, 0) => "- ",

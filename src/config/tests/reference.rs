@@ -155,17 +155,6 @@ fn every_key_says_when_it_takes_effect() {
         let declared = all().iter().any(|(of, key)| is_within(&path, of) && key.effect.is_some());
         assert!(declared, "neither {path} nor its section has an `effect`");
     }
-    assert_parts_say_nothing(Config::KEYS);
-}
-
-/// The keys of a part stand in the section around it, where nobody would see an effect or example of the part.
-fn assert_parts_say_nothing(keys: &'static [Key]) {
-    for key in keys {
-        let is_part = matches!(key.shape, Shape::Part(_));
-        let says = key.effect.is_some() || key.example.is_some();
-        assert!(!(is_part && says), "`effect` and `example` of `{}` belong to its keys", key.name);
-        assert_parts_say_nothing(key.shape.keys());
-    }
 }
 
 section! {
