@@ -186,7 +186,7 @@ struct NamePattern;
 
 impl Notation<Pattern> for NamePattern {
     fn read(place: &Place<'_>) -> Option<Pattern> {
-        place.parsed(|word| Pattern::of_names(word.text).map_err(|error| unusable(word.text, &error)))
+        place.parsed(|text| Pattern::of_names(text).map_err(|error| unusable(text, &error)))
     }
 
     fn print(value: &Pattern) -> Option<Printed> {

@@ -3,6 +3,7 @@
 //! Owns their collection, order and frame (`FILE:LINE: ...`); the words are their finders'.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 
 use crate::terminal::printable;
 
@@ -34,13 +35,15 @@ pub(super) struct Report {
     unknown_keys: UnknownKeys,
     /// Paths of all declared keys.
     pub(super) known: Vec<String>,
+    /// Where relative paths start.
+    pub(super) base: PathBuf,
     problems: RefCell<Vec<Problem>>,
     ignored: RefCell<Vec<Problem>>,
 }
 
 impl Report {
-    pub(super) fn new(unknown_keys: UnknownKeys, known: Vec<String>) -> Self {
-        Self { unknown_keys, known, ..Self::default() }
+    pub(super) fn new(unknown_keys: UnknownKeys, known: Vec<String>, base: PathBuf) -> Self {
+        Self { unknown_keys, known, base, ..Self::default() }
     }
 
     /// Reports an unknown key: a problem, unless such keys are ignored and this one `may_be_ignored`.
@@ -61,17 +64,17 @@ impl Report {
         self.problems.borrow().len()
     }
 
-    /// Returns the ignored keys, as lines.
+    /// Returns what was read, with the ignored keys as lines.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if any problem was reported.
-    pub(super) fn finish(self, origin: &str) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn finish<T>(self, origin: &str, read: Option<T>) -> Result<(T, Vec<String>), ConfigError> {
         let problems = lines(self.problems.into_inner(), origin);
-        if problems.is_empty() {
-            return Ok(lines(self.ignored.into_inner(), origin));
+        match read.filter(|_| problems.is_empty()) {
+            Some(read) => Ok((read, lines(self.ignored.into_inner(), origin))),
+            None => Err(ConfigError(problems.join("\n"))),
         }
-        Err(ConfigError(problems.join("\n")))
     }
 }
 

@@ -184,7 +184,7 @@ impl Notation<Vec<Condition>> for Conditions {
         }
         let condition = |(key, place): (&str, Place<'_>)| {
             let field = key.parse().map_err(|error| place.wrong(&no_field(error, &[], key))).ok();
-            let pattern = place.parsed(|word| Ok((word.text.to_owned(), expression(word.text)?)));
+            let pattern = place.parsed(|text| Ok((text.to_owned(), expression(text)?)));
             field.zip(pattern).map(|(field, (text, whole))| Condition::new(field, &text, whole))
         };
         // Reads all of them: all problems are reported.
@@ -206,7 +206,7 @@ struct NodeOfGroup;
 
 impl Notation<Option<Map<String, Json>>> for NodeOfGroup {
     fn read(place: &Place<'_>) -> Option<Option<Map<String, Json>>> {
-        if place.word().is_some_and(|word| word.text == CLIENT) {
+        if place.text() == Some(CLIENT) {
             return Some(None);
         }
         if !place.is_there() || !place.is_mapping("`client` or a mapping") {

@@ -196,17 +196,12 @@ impl Config {
         origin: &Path,
         unknown_keys: UnknownKeys,
     ) -> Result<(Self, Vec<String>), ConfigError> {
-        let base = origin.parent().unwrap_or_else(|| Path::new(""));
-        let origin = &origin.display().to_string();
+        let base = origin.parent().unwrap_or_else(|| Path::new("")).to_owned();
         let known = schema::all(Self::KEYS).into_iter().map(|(path, _)| path);
-        let report = Report::new(unknown_keys, known.collect());
-        let config =
-            yaml::read(text, &report).and_then(|root| Nested::read(&Place::root(&root, &report, base)));
-        let ignored = report.finish(origin)?;
-        config.map(|config| (config, ignored)).ok_or_else(|| {
-            debug_assert!(false, "a reader gave up without a word");
-            ConfigError(format!("{origin}: cannot be read"))
-        })
+        let report = Report::new(unknown_keys, known.collect(), base);
+        let root = yaml::read(text, &report);
+        let config = root.and_then(|root| Nested::read(&Place::root(&root, &report)));
+        report.finish(&origin.display().to_string(), config)
     }
 
     /// As [`parse_file`](Self::parse_file), without unknown keys.

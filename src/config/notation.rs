@@ -63,7 +63,7 @@ pub(super) struct Text;
 
 impl<T: Written> Notation<T> for Text {
     fn read(place: &Place<'_>) -> Option<T> {
-        place.parsed(|word| T::parse(word.text, word.base))
+        place.parsed(|text| T::parse(text, &place.report().base))
     }
 
     fn print(value: &T) -> Option<Printed> {
@@ -77,7 +77,7 @@ pub(super) struct Filled;
 impl Notation<String> for Filled {
     fn read(place: &Place<'_>) -> Option<String> {
         let filled = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        place.parsed(|word| filled(word.text).ok_or_else(|| "must not be empty".to_owned()))
+        place.parsed(|text| filled(text).ok_or_else(|| "must not be empty".to_owned()))
     }
 
     fn print(value: &String) -> Option<Printed> {
@@ -91,15 +91,15 @@ pub(super) struct GroupPattern;
 
 impl Notation<Pattern> for GroupPattern {
     fn read(place: &Place<'_>) -> Option<Pattern> {
-        place.parsed(|word| {
-            let whole = expression(word.text)?;
+        place.parsed(|text| {
+            let whole = expression(text)?;
             if whole.captures_len() < 2 {
-                let text = quoted(word.text);
                 return Err(format!(
-                    "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
+                    "{} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`",
+                    quoted(text)
                 ));
             }
-            Ok(Pattern::new(word.text, whole))
+            Ok(Pattern::new(text, whole))
         })
     }
 
@@ -122,14 +122,11 @@ pub(super) struct OneOf;
 
 impl<T: Choice> Notation<T> for OneOf {
     fn read(place: &Place<'_>) -> Option<T> {
-        place.parsed(|word| {
-            let found = T::WORDS.iter().find(|(text, _)| *text == word.text).map(|(_, value)| *value);
-            found.ok_or_else(|| match T::WORDS {
-                [(one, _), (other, _)] => format!("{} is neither `{one}` nor `{other}`", quoted(word.text)),
-                words => {
-                    let words: Vec<String> = words.iter().map(|(text, _)| format!("`{text}`")).collect();
-                    format!("{} is none of {}", quoted(word.text), words.join(", "))
-                }
+        place.parsed(|text| {
+            let found = T::WORDS.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+            found.ok_or_else(|| {
+                let words: Vec<String> = T::WORDS.iter().map(|(word, _)| format!("`{word}`")).collect();
+                format!("{} is none of {}", quoted(text), words.join(", "))
             })
         })
     }
@@ -139,18 +136,17 @@ impl<T: Choice> Notation<T> for OneOf {
     }
 }
 
+impl Choice for bool {
+    const WORDS: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
+}
+
 /// `true` or `false`.
 #[derive(Debug)]
 pub(super) struct Flag;
 
 impl Notation<bool> for Flag {
     fn read(place: &Place<'_>) -> Option<bool> {
-        place.parsed(|word| match (word.text, word.plain) {
-            ("true", true) => Ok(true),
-            ("false", true) => Ok(false),
-            ("true" | "false", false) => Err(format!("{} is in quotes; write it without", quoted(word.text))),
-            _ => Err(format!("{} is neither true nor false", quoted(word.text))),
-        })
+        OneOf::read(place)
     }
 
     fn print(value: &bool) -> Option<Printed> {
@@ -215,11 +211,11 @@ fn number<T: TryFrom<u64>>(
     shape: Shape,
     parse: fn(&str) -> Result<u64, String>,
 ) -> Option<T> {
-    place.parsed(|word| {
-        let value = parse(word.text)?;
+    place.parsed(|text| {
+        let value = parse(text)?;
         let in_range = shape.range().is_none_or(|(min, max)| (min..=max).contains(&value));
         let fitting = T::try_from(value).ok().filter(|_| in_range);
-        fitting.ok_or_else(|| format!("{} is out of range; allowed is {}", quoted(word.text), shape.words()))
+        fitting.ok_or_else(|| format!("{} is out of range; allowed is {}", quoted(text), shape.words()))
     })
 }
 

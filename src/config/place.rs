@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::Hash;
-use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
@@ -19,27 +18,12 @@ pub(super) struct Place<'t> {
     /// An absent value has the line of the mapping that lacks it.
     line: usize,
     tree: Option<&'t Tree>,
-    source: Source<'t>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Word<'t> {
-    pub(super) text: &'t str,
-    /// Neither in quotes nor block text.
-    pub(super) plain: bool,
-    /// Where relative paths start.
-    pub(super) base: &'t Path,
-}
-
-#[derive(Clone, Copy)]
-struct Source<'t> {
     report: &'t Report,
-    base: &'t Path,
 }
 
 impl<'t> Place<'t> {
-    pub(super) fn root(tree: &'t Tree, report: &'t Report, base: &'t Path) -> Self {
-        Self { path: String::new(), line: tree.line, tree: Some(tree), source: Source { report, base } }
+    pub(super) fn root(tree: &'t Tree, report: &'t Report) -> Self {
+        Self { path: String::new(), line: tree.line, tree: Some(tree), report }
     }
 
     pub(super) fn line(&self) -> usize {
@@ -51,7 +35,7 @@ impl<'t> Place<'t> {
     }
 
     pub(super) fn report(&self) -> &'t Report {
-        self.source.report
+        self.report
     }
 
     /// Whether the value stands in the file, right or wrong.
@@ -99,20 +83,22 @@ impl<'t> Place<'t> {
         Some(json_map(entries))
     }
 
-    pub(super) fn word(&self) -> Option<Word<'t>> {
-        let tree = self.tree.filter(|tree| !tree.is_null())?;
-        let Value::Scalar { text, plain } = &tree.value else { return None };
-        Some(Word { text, plain: *plain, base: self.source.base })
+    /// A single value, without quotes.
+    pub(super) fn text(&self) -> Option<&'t str> {
+        match &self.tree?.value {
+            Value::Scalar { text, .. } if !self.tree?.is_null() => Some(text),
+            _ => None,
+        }
     }
 
     /// A single value, judged by `parse`. `None` if it is absent, or wrong and reported.
-    pub(super) fn parsed<T>(&self, parse: impl FnOnce(Word<'_>) -> Result<T, String>) -> Option<T> {
+    pub(super) fn parsed<T>(&self, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let tree = self.tree?;
-        let Some(word) = self.word() else {
+        let Some(text) = self.text() else {
             self.misshapen("a single value");
             return None;
         };
-        parse(word).map_err(|problem| self.wrong_on(tree.line, &problem)).ok()
+        parse(text).map_err(|problem| self.wrong_on(tree.line, &problem)).ok()
     }
 
     /// Reports a missing value. `remedy` ends the message.
@@ -127,14 +113,14 @@ impl<'t> Place<'t> {
     }
 
     pub(super) fn wrong_on(&self, line: usize, problem: &str) {
-        self.source.report.at(line, &format!("`{}`: {problem}", self.path));
+        self.report.at(line, &format!("`{}`: {problem}", self.path));
     }
 
     fn misshapen(&self, wanted: &str) {
         if let Some(tree) = self.tree {
             let subject =
                 if self.path.is_empty() { "the file".to_owned() } else { format!("`{}`", self.path) };
-            self.report().at(tree.line, &format!("{subject} must be {wanted}, not {}", tree.describe()));
+            self.report.at(tree.line, &format!("{subject} must be {wanted}, not {}", tree.describe()));
         }
     }
 
@@ -172,23 +158,17 @@ fn json_map(entries: &[Entry]) -> Map<String, Json> {
 fn json(tree: &Tree) -> Json {
     match &tree.value {
         _ if tree.is_null() => Json::Null,
-        Value::Scalar { text, plain } => {
-            plain.then(|| number_or_flag(text)).flatten().unwrap_or_else(|| text.as_str().into())
-        }
+        // Numbers and flags are as JSON writes them; anything else is text.
+        Value::Scalar { text, plain: true } => match serde_json::from_str(text) {
+            // The parser of JSON may round; the standard library's is exact.
+            Ok(Json::Number(number)) if number.is_f64() => text.parse::<f64>().unwrap_or_default().into(),
+            Ok(value) => value,
+            Err(_) => text.as_str().into(),
+        },
+        Value::Scalar { text, plain: false } => text.as_str().into(),
         Value::List(items) => items.iter().map(json).collect(),
         Value::Map(entries) => json_map(entries).into(),
     }
-}
-
-/// As JSON writes them; anything else is text.
-fn number_or_flag(text: &str) -> Option<Json> {
-    if let Ok(flag) = text.parse::<bool>() {
-        return Some(flag.into());
-    }
-    // Rust also parses words (`inf`, `nan`), and numbers with `+` or without a digit before the dot.
-    text.trim_start_matches('-').strip_prefix(|c: char| c.is_ascii_digit())?;
-    let whole = text.parse::<u64>().map(Json::from).or_else(|_| text.parse::<i64>().map(Json::from));
-    whole.ok().or_else(|| text.parse().ok().and_then(serde_json::Number::from_f64).map(Json::from))
 }
 
 /// Path of a key, with `[]` for each entry of a list: `downstream.listeners[].address`.

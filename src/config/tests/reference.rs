@@ -189,8 +189,9 @@ fn one_declaration_is_all_that_a_key_needs() {
     let read = |text: &str| {
         let report = Report::default();
         let tree = yaml::read(text, &report).unwrap();
-        let sample = Nested::read(&Place::root(&tree, &report, Path::new("")));
-        (sample, report.finish("f").err().map(|errors| errors.to_string()).unwrap_or_default())
+        let sample = Nested::read(&Place::root(&tree, &report));
+        let errors = report.finish("f", Some(())).err().map(|errors| errors.to_string());
+        (sample, errors.unwrap_or_default())
     };
     let (sample, errors) = read("{text: a, inner: {}}");
     let sample: Sample = sample.unwrap();
