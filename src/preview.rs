@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, GroupRule, Listener, Rollout};
+use crate::config::{Config, DynamicParameter, Listener, Rollout};
 use crate::descriptors::text_formats::{NODE, message_json};
 use crate::directory;
 use crate::node_field::Missing;
@@ -28,7 +28,7 @@ pub fn of_node(config: &Config, node: &Node, encoded: &[u8]) -> anyhow::Result<S
 pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
     let proves = |listener: &Listener| listener.proves_clients();
     let takes_unproven = !config.downstream.listeners.iter().all(proves);
-    let rules = config.groups.rules.iter().map(GroupRule::rule);
+    let rules = config.groups.rules.iter().filter_map(|rule| rule.rule().ok());
     let claimed = rules.filter(move |rule| takes_unproven && rule.trusts_claims()).map(|rule| {
         format!(
             "groups.rules: `node: client` of {} trusts whatever clients without a certificate claim: one of them can choose what \

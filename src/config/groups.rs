@@ -3,20 +3,18 @@
 //! Owns the notation of rules and of a group's node. The core reads templates; their faults become lines of
 //! the file here. Every rule that parses can be followed.
 
-use std::path::Path;
-
 use serde_json::{Map, Value as Json};
 
 use super::errors::quoted;
 use super::node::Locality;
 use super::notation::{
-    Anything, Choice, Count, Filled, List, Nested, Notation, OneOf, Optional, Text, Written, expression,
+    Anything, Choice, Count, Filled, List, Nested, Notation, OneOf, Optional, Text, expression,
 };
 use super::place::{Place, check_unique};
-use super::schema::{Entries, Key, Printed, Section};
+use super::schema::Printed;
 use super::section::section;
 use super::values::no_field;
-use crate::node_group::{Condition, Rule, RuleSpec, Unmatched};
+use crate::node_group::{Condition, Fault, Rule, RuleSpec, Unmatched};
 
 const MAX_NAME: usize = 63;
 /// The relay's own group; no rule may have this name.
@@ -46,11 +44,12 @@ impl Choice for Unmatched {
 }
 
 section! {
-    /// One rule, as it is written.
-    struct WrittenRule {
-        /// Label in metrics, unique: at most 63 letters, digits, `-`, `_` and `.`.
-        #[key(Text, required = "a label for metrics", example = "edge")]
-        name: RuleName,
+    /// One rule.
+    #[check(check_rule)]
+    pub struct GroupRule {
+        /// Label of metrics: at most 63 letters, digits, `-`, `_` and `.`. One rule for each.
+        #[key(Label, required = "a label for metrics", example = "edge")]
+        name: String,
         /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower
         /// case) or the SPIFFE ID of the client's certificate. Values are regular expressions for the whole field.
         /// `key` and `node` may use a named group `(?P<name>...)`. Fields longer than `downstream.max_name_bytes` match
@@ -96,75 +95,52 @@ section! {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct GroupRule {
-    written: WrittenRule,
-    rule: Rule,
-}
-
 impl GroupRule {
-    pub const fn rule(&self) -> &Rule {
-        &self.rule
+    /// Parses the templates.
+    ///
+    /// # Errors
+    ///
+    /// Faults, which reading has reported.
+    pub fn rule(&self) -> Result<Rule, Vec<Fault>> {
+        let Self { name, conditions, key, node } = self.clone();
+        Rule::new(RuleSpec { name: &name, conditions, key: key.as_deref(), node })
     }
 }
 
-/// Rules are equal if they are written equally.
-impl PartialEq for GroupRule {
-    fn eq(&self, other: &Self) -> bool {
-        self.written == other.written
-    }
-}
-
-impl Section for GroupRule {
-    const KEYS: &'static [Key] = WrittenRule::KEYS;
-
-    fn read(place: &Place<'_>) -> Option<Self> {
-        let written = WrittenRule::read(place)?;
-        let WrittenRule { name, conditions, key, node } = written.clone();
-        match Rule::new(RuleSpec { name: &name.0, conditions, key: key.as_deref(), node }) {
-            Ok(rule) => Some(Self { written, rule }),
-            Err(faults) => {
-                for fault in faults {
-                    fault.path.iter().fold(place.clone(), |place, key| place.at(key)).wrong(&fault.problem);
-                }
-                None
-            }
-        }
-    }
-
-    fn print(&self, into: &mut Entries) {
-        self.written.print(into);
+fn check_rule(rule: &GroupRule, place: &Place<'_>) {
+    for fault in rule.rule().err().into_iter().flatten() {
+        fault.path.iter().fold(place.clone(), |place, key| place.at(key)).wrong(&fault.problem);
     }
 }
 
 fn check_rules(groups: &Groups, place: &Place<'_>) {
     let rules = place.at("rules").items().into_iter().flatten().zip(&groups.rules);
-    check_unique(
-        rules.map(|(place, rule)| (place.at("name"), &rule.written.name.0)),
-        "is the name of the rule",
-    );
+    check_unique(rules.map(|(place, rule)| (place.at("name"), &rule.name)), "is the name of the rule");
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RuleName(String);
+/// Label of metrics.
+#[derive(Debug)]
+struct Label;
 
-impl Written for RuleName {
-    fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        if text == OWN {
-            return Err(format!("`{OWN}` is the group of the relay's own node; choose another name"));
-        }
-        let is_label = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_label) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!(
-            "{} is no label; write at most {MAX_NAME} letters, digits, `-`, `_` and `.`",
-            quoted(text)
-        ))
+impl Notation<String> for Label {
+    fn read(place: &Place<'_>) -> Option<String> {
+        place.parsed(|text| {
+            if text == OWN {
+                return Err(format!("`{OWN}` is the group of the relay's own node; choose another name"));
+            }
+            let is_label = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_label) {
+                return Ok(text.to_owned());
+            }
+            Err(format!(
+                "{} is no label; write at most {MAX_NAME} letters, digits, `-`, `_` and `.`",
+                quoted(text)
+            ))
+        })
     }
 
-    fn text(&self) -> String {
-        self.0.clone()
+    fn print(value: &String) -> Option<Printed> {
+        Text::print(value)
     }
 }
 

@@ -159,7 +159,8 @@ pub fn given(config: &Config) -> NodeParameterRules {
 
 /// Rules that place clients in node groups. Values are bounded as names are.
 pub fn group_rules(config: &Config) -> GroupRules {
-    let rules = config.groups.rules.iter().map(|rule| rule.rule().clone()).collect();
+    // A rule with faults is in no configuration.
+    let rules = config.groups.rules.iter().filter_map(|rule| rule.rule().ok()).collect();
     GroupRules::new(rules, config.groups.default, own_node(config), config.downstream.max_name_bytes)
 }
 
