@@ -38,6 +38,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::node_group::Unmatched;
 use errors::Report;
 use notation::{Count, Flag, HOUR, List, Nested, Notation as _, Optional, Size, TIB, TICK, Text, Time};
 use place::Place;
@@ -241,8 +242,14 @@ fn check(config: &Config, root: &Place<'_>) {
     dynamic_parameters::check(config, root);
     address_conflict::check(config, root);
     authorization::check(config, root);
-    if config.upstream.directory.is_some() && config.snapshot.path.is_some() {
+    if config.upstream.directory.is_none() {
+        return;
+    }
+    if config.snapshot.path.is_some() {
         let problem = "is of no use with `upstream.directory`, which is read at each start; leave it out";
         root.at("snapshot").at("path").wrong(problem);
+    }
+    if !config.groups.rules.is_empty() || config.groups.default == Unmatched::Refuse {
+        root.at("groups").wrong("needs `upstream.servers`: a directory is the same for every node");
     }
 }

@@ -71,9 +71,6 @@ impl Relay {
         metrics: PrometheusHandle,
         log_level: Option<LogLevel>,
     ) -> anyhow::Result<Self> {
-        if config.upstream.directory.is_some() && !group_rules(config).is_trivial() {
-            anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
-        }
         let descriptors = load_descriptors(&config.rest)?;
         let (budget, limit) = (config.rest.json_bytes, config.downstream.max_unsent_bytes);
         let responses = ResponseCache::new(descriptors.clone(), budget, limit);

@@ -263,19 +263,6 @@ fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
 }
 
 #[test]
-fn a_relay_of_a_directory_does_not_start_with_groups() {
-    let files = Files::with("");
-    let rule = "rules: [{name: a, match: {node.id: a}, node: client}]";
-    for groups in ["default: refuse", rule] {
-        let config =
-            files.write("relay.yaml", &format!("upstream: {{directory: .}}\ngroups: {{{groups}}}\n"));
-        let ran = run(&["serve", "--config", config.to_str().unwrap()]);
-        assert_eq!(ran.code, Some(1));
-        ran.complains(&["deltafan: `groups` needs `upstream.servers`"]);
-    }
-}
-
-#[test]
 fn without_groups_the_control_plane_sees_the_node_of_the_relay() {
     const NONE: &str = "no parameters: the configuration has no `dynamic_parameters`\n";
     let files = Files::with("dynamic_parameters: []\nnode: {id: relay-1, cluster: edge}\n");

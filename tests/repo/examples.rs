@@ -83,7 +83,7 @@ fn configurations_in_documents_are_valid() {
     for document in documents() {
         for block in configurations_in(&read(&document)) {
             let has = |key: &str| block.lines().any(|line| line.starts_with(key));
-            let source = if has("upstream:") { "" } else { "upstream: {directory: resources}\n" };
+            let source = if has("upstream:") { "" } else { "upstream: {servers: [{uri: \"http://a:1\"}]}\n" };
             // Rules about certificates need a listener that learns them.
             let listener = if has("authorization:") && !has("downstream:") { PROVING } else { "" };
             let file = folder.path().join("relay.yaml");

@@ -169,11 +169,17 @@ fn rules_about_certificates_need_a_listener_that_learns_them() {
 }
 
 #[test]
-fn a_directory_needs_no_snapshot() {
+fn a_directory_needs_neither_a_snapshot_nor_groups() {
     assert_eq!(
         refused("upstream: {directory: d}\nsnapshot: {path: p}\n"),
         "f:2: `snapshot.path`: is of no use with `upstream.directory`, which is read at each start; leave it out"
     );
+    for groups in ["default: refuse", "rules: [{name: a, match: {node.id: a}, node: client}]"] {
+        assert_eq!(
+            refused(&format!("upstream: {{directory: d}}\ngroups: {{{groups}}}\n")),
+            "f:2: `groups`: needs `upstream.servers`: a directory is the same for every node"
+        );
+    }
 }
 
 #[test]
