@@ -18,10 +18,9 @@ use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::snapshot::{self, Disk, GroupId, LiveGroup, Restore, StoredGroup, node_digest};
-use crate::subscription::{Code, SessionError};
+use crate::subscription::SessionError;
 use crate::upstream::{
-    Client, Counters, DirectorySource, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings,
-    Stay, Tuned,
+    Client, Counters, DirectorySource, Mux, NodeBudget, Representative, Servers, Settings, Stay, Tuned,
 };
 
 /// Upstream event counters, under their metric names.
@@ -85,7 +84,7 @@ pub(super) fn visitor(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> R
     }
     let limit = Representative::MAX_BYTES;
     let message = format!("`node` is longer than {limit} bytes, and may be lent to its node group");
-    Err(SessionError { code: Code::InvalidArgument, message, denied: None, limit: None })
+    Err(SessionError::invalid(message))
 }
 
 impl Group {
@@ -119,12 +118,7 @@ impl Group {
         let lent = representative.zip(visitor);
         let arrived =
             lent.map(|(representative, (node, stay))| representative.arrive(node, tenant, stay)).transpose();
-        arrived.map_err(|full: NodeBudgetError| SessionError {
-            code: Code::ResourceExhausted,
-            message: full.to_string(),
-            denied: None,
-            limit: Some(Limit::Groups),
-        })
+        arrived.map_err(|full| SessionError::over(Limit::Groups, full.to_string()))
     }
 
     pub(super) fn leave(&self, number: Option<u64>) {

@@ -3,7 +3,6 @@
 //! The parts do not know the configuration: their settings differ in names, groups or units, or combine
 //! several keys. A configuration struct that fits is the setting itself.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -128,18 +127,13 @@ fn base_rules(config: &Config) -> SessionConfig {
 
 fn grant(rule: &AuthorizationRule) -> Permissions {
     let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
-    let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
     Permissions {
         nothing: false,
         node_ids: rule.node_ids.as_ref().map(patterns),
         clusters: rule.clusters.as_ref().map(patterns),
         types: rule.types.clone(),
         names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
-        parameters: rule
-            .parameters
-            .iter()
-            .map(|(key, allowed)| (key.as_str().into(), values(allowed)))
-            .collect(),
+        parameters: rule.parameters.clone(),
     }
 }
 

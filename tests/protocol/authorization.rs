@@ -22,7 +22,7 @@ fn may_see(texts: &[&str]) -> Permissions {
 }
 
 fn may_send(key: &str, values: &[&str]) -> Permissions {
-    let values: BTreeSet<Box<str>> = values.iter().map(|value| (*value).into()).collect();
+    let values: BTreeSet<String> = values.iter().map(|value| (*value).into()).collect();
     Permissions { parameters: BTreeMap::from([(key.into(), values)]), ..Permissions::default() }
 }
 

@@ -28,7 +28,7 @@ pub struct Permissions {
     pub types: Option<BTreeSet<TypeUrl>>,
     pub names: Scope,
     /// Allowed values, by key. Each key is required; a key with one value is imposed.
-    pub parameters: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    pub parameters: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Counts of names and wildcards that may not be seen.
@@ -165,7 +165,7 @@ impl SessionError {
         Self::new(Code::InvalidArgument, message)
     }
 
-    pub(super) fn over(limit: Limit, message: impl Into<String>) -> Self {
+    pub fn over(limit: Limit, message: impl Into<String>) -> Self {
         Self { limit: Some(limit), ..Self::new(Code::ResourceExhausted, message) }
     }
 
