@@ -9,13 +9,14 @@ use self::check::{Check, Found, State, joined};
 use self::metric_checks::{certificates, configuration, limits, refusals};
 use self::rollout_check::rollout;
 use super::relay_status::RelayStatus;
+use crate::directory::Scan;
 use crate::fleet::{ClientFigures, KindFigures, rollouts_of};
 use crate::groups::{Origin, RuleFigures};
 use crate::resource::Kind;
 use crate::snapshot::DiskStatus;
 use crate::subscription::ClientState;
 use crate::terminal::age;
-use crate::upstream::{DirectoryState, UpstreamState};
+use crate::upstream::UpstreamState;
 
 mod check;
 mod metric_checks;
@@ -111,9 +112,9 @@ fn control_plane(servers: &[String], state: &UpstreamState, now: Instant) -> Che
     Check::of("control plane", vec![(State::Fault, fault)], "")
 }
 
-fn directory(state: &DirectoryState) -> Check {
+fn directory(state: &Scan) -> Check {
     let found = match state.failures.len() {
-        0 if state.read => Vec::new(),
+        0 if state.is_whole => Vec::new(),
         0 => vec![(State::Fault, "not read yet".to_owned())],
         failing => {
             let words = format!("files that are not in force as they are: {failing}; the log names them");

@@ -41,8 +41,8 @@ pub struct Scan {
     pub resources: Vec<Arc<Resource>>,
     /// By file name.
     pub failures: Vec<FileFailure>,
-    /// Whether some file's content was never known: missing resources may be in it.
-    pub is_incomplete: bool,
+    /// Whether each file was read at least once. Until then missing resources may be in another one.
+    pub is_whole: bool,
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ pub(super) struct Files {
     /// By name, which is also the precedence.
     files: BTreeMap<OsString, FileState>,
     directory_failure: Option<FileFailure>,
-    is_listed: bool,
+    /// As of [`Scan`]. A file that is added later, and cannot be read, is not in force.
+    is_whole: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -66,19 +67,18 @@ impl Files {
         let before = self.files.len();
         self.files.retain(|name, _| listed.contains_key(name));
         let mut changed = self.directory_failure.take().is_some() || self.files.len() < before;
-        self.is_listed = true;
         for (name, (format, seen)) in listed {
             changed |= !self.files.contains_key(name);
             let state = self.files.entry(name.clone()).or_default();
             changed |= state.refresh(&directory.join(name), *format, seen);
         }
+        self.is_whole |= self.files.values().all(|state| state.is_known);
         changed
     }
 
     /// Merges all files. The file that sorts first has precedence.
     fn merge(&self) -> Scan {
-        let is_incomplete = !self.is_listed || self.files.values().any(|state| !state.is_known);
-        let mut scan = Scan { is_incomplete, ..Scan::default() };
+        let mut scan = Scan { is_whole: self.is_whole, ..Scan::default() };
         scan.failures.extend(self.directory_failure.clone());
         let files = self.files.iter();
         let of_files = files.flat_map(|(file, state)| state.resources.iter().map(move |of| (of, file)));

@@ -5,15 +5,16 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
+use crate::directory::Scan;
 use crate::subscription::Upstream;
 use crate::telemetry;
-use crate::upstream::{DirectoryState, Readiness, Servers, UpstreamState};
+use crate::upstream::{Readiness, Servers, UpstreamState};
 
 /// Source of resources, and its state.
 #[derive(Clone, Debug)]
 pub enum Origin {
     Server { state: watch::Receiver<UpstreamState>, servers: Arc<Servers> },
-    Directory { state: watch::Receiver<DirectoryState> },
+    Directory { state: watch::Receiver<Arc<Scan>> },
 }
 
 impl Origin {
@@ -39,7 +40,7 @@ impl Origin {
             }
             Self::Directory { state } => {
                 let state = state.borrow();
-                match (state.read, state.failures.is_empty()) {
+                match (state.is_whole, state.failures.is_empty()) {
                     (true, _) => Upstream::Answering,
                     (false, false) => Upstream::Unread,
                     (false, true) => Upstream::Away,
@@ -52,7 +53,7 @@ impl Origin {
     pub fn vouches(&self, now: Instant) -> bool {
         match self {
             Self::Server { state, .. } => state.borrow().vouches(now),
-            Self::Directory { state } => state.borrow().read,
+            Self::Directory { state } => state.borrow().is_whole,
         }
     }
 
@@ -77,7 +78,7 @@ impl Origin {
                     }
                     None => "the directory has not been read yet".to_owned(),
                 };
-                state.read.then_some(()).ok_or_else(why)
+                state.is_whole.then_some(()).ok_or_else(why)
             }
         }
     }
@@ -113,7 +114,7 @@ impl Origin {
                 telemetry::report_upstream(state.connected, Some(&state), events, now);
             }
             Self::Directory { state } => {
-                let (is_read, failing) = (state.borrow().read, state.borrow().failures.len());
+                let (is_read, failing) = (state.borrow().is_whole, state.borrow().failures.len());
                 telemetry::report_upstream(is_read, None, &[], now);
                 telemetry::set(telemetry::DIRECTORY_FAILURES, &[], failing as f64);
             }

@@ -10,22 +10,13 @@ use tokio_util::sync::CancellationToken;
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{DirectoryMirror, Tuned};
 use crate::cache::Writer;
-use crate::directory::{Directory, FileFailure, Scan};
-
-/// State of the directory.
-#[derive(Clone, Debug, Default)]
-pub struct DirectoryState {
-    pub read: bool,
-    pub resources: usize,
-    /// Errors, file by file.
-    pub failures: Vec<FileFailure>,
-}
+use crate::directory::{Directory, Scan};
 
 /// Source that fills a cache from a directory.
 #[derive(Debug)]
 pub struct DirectorySource {
     mirror: DirectoryMirror,
-    state: watch::Sender<DirectoryState>,
+    state: watch::Sender<Arc<Scan>>,
     tuned: watch::Receiver<Tuned>,
 }
 
@@ -35,7 +26,8 @@ impl DirectorySource {
         Self { mirror: DirectoryMirror::new(writer), state: watch::Sender::default(), tuned }
     }
 
-    pub fn state(&self) -> watch::Receiver<DirectoryState> {
+    /// The last reading that was applied.
+    pub fn state(&self) -> watch::Receiver<Arc<Scan>> {
         self.state.subscribe()
     }
 
@@ -48,7 +40,7 @@ impl DirectorySource {
         let cache = Arc::clone(self.mirror.cache());
         loop {
             tokio::select! {
-                scan = directory.next() => self.take(&scan),
+                scan = directory.next() => self.take(scan),
                 interest = next_interest(&cache, None) => {
                     self.mirror.on_interest(interest, now());
                     tokio::task::yield_now().await;
@@ -63,26 +55,21 @@ impl DirectorySource {
         }
     }
 
-    fn take(&mut self, scan: &Scan) {
+    fn take(&mut self, scan: Arc<Scan>) {
         let known = self.state.borrow().failures.clone();
         for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
         // Clients may hold resources of an unreadable file, and would delete those missing from an update
         // (R-Relay-04).
-        let is_whole = !scan.is_incomplete || self.state.borrow().read;
-        if !is_whole && known != scan.failures {
+        if !scan.is_whole && known != scan.failures {
             tracing::warn!(
                 files = scan.failures.len(),
                 "files of the directory were never readable: clients that hold nothing are served the others, all other clients wait until these are corrected or removed"
             );
         }
-        self.mirror.on_reading(&scan.resources, is_whole, now());
-        self.state.send_replace(DirectoryState {
-            read: is_whole,
-            resources: scan.resources.len(),
-            failures: scan.failures.clone(),
-        });
+        self.mirror.on_reading(&scan.resources, scan.is_whole, now());
+        self.state.send_replace(scan);
     }
 }
 
@@ -114,11 +101,11 @@ mod tests {
         let task =
             tokio::spawn(source.run(Directory::open(files.path()).expect("a directory"), stop.clone()));
         state.wait_for(|state| state.failures.len() == 1).await.expect("it runs");
-        assert!(!state.borrow().read);
+        assert!(!state.borrow().is_whole);
         let of = cache.of(&Kind::Cluster.into()).expect("few types");
         assert_eq!((of.snapshot().completeness(), of.snapshot().member_count()), (Completeness::Presumed, 1));
         std::fs::write(files.path().join("b.yaml"), cluster("b")).expect("a file");
-        state.wait_for(|state| state.read).await.expect("it runs");
+        state.wait_for(|state| state.is_whole).await.expect("it runs");
         assert_eq!(of.snapshot().member_count(), 2);
         stop.cancel();
         task.await.expect("no panic");
@@ -133,12 +120,12 @@ mod tests {
         let stop = CancellationToken::new();
         let directory = Directory::open(files.path()).expect("a directory");
         let task = tokio::spawn(source.run(directory, stop.clone()));
-        state.wait_for(|state| state.read).await.expect("it runs");
+        state.wait_for(|state| state.is_whole).await.expect("it runs");
         let of = cache.of(&Kind::Cluster.into()).expect("few types");
         let text =
             "resources:\n- \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: c1\n";
         std::fs::write(files.path().join("clusters.yaml"), text).expect("a file");
-        state.wait_for(|state| state.resources == 1).await.expect("it runs");
+        state.wait_for(|state| state.resources.len() == 1).await.expect("it runs");
         assert_eq!(of.snapshot().member_count(), 1);
         std::fs::write(files.path().join("broken.yaml"), "resources: [").expect("a file");
         state.wait_for(|state| state.failures.len() == 1).await.expect("it runs");

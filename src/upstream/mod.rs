@@ -16,7 +16,7 @@ pub use client::{Client, LateRestore};
 pub use deltafan_core::upstream::*;
 pub use deltafan_transport::dial::{Target, dial};
 pub use deltafan_transport::stream::{Transport, UriError};
-pub use directory::{DirectorySource, DirectoryState};
+pub use directory::DirectorySource;
 pub use link::{Link, Options, Servers};
 pub use liveness::LivenessTimes;
 pub(crate) use wait::sleep_until;
