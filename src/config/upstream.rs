@@ -126,8 +126,7 @@ fn check(upstream: &Upstream, place: &Place<'_>) {
     match (&*upstream.servers, &upstream.directory) {
         ([], None) => place.wrong("has no source; write `servers` or `directory`"),
         ([_, ..], Some(_)) => {
-            let line = place.at("servers").line().max(place.at("directory").line());
-            place.wrong_on(line, "has both `servers` and `directory`; one of them is allowed");
+            place.at("directory").wrong("stands beside `servers`; one of them is allowed");
         }
         _ => {}
     }

@@ -436,7 +436,7 @@ fn upstream_sources() {
         ("{}", "f:1: `upstream`: has no source; write `servers` or `directory`"),
         (
             "\n  directory: d\n  servers: [{uri: \"http://a:1\"}]",
-            "f:3: `upstream`: has both `servers` and `directory`; one of them is allowed",
+            "f:2: `upstream.directory`: stands beside `servers`; one of them is allowed",
         ),
         ("\n  servers: []", "f:1: `upstream`: has no source; write `servers` or `directory`"),
         ("\n  servers: [a]", "f:2: `upstream.servers[]` must be a mapping, not `a`"),
