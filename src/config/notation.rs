@@ -159,7 +159,7 @@ impl Notation<bool> for Flag {
 pub(super) struct Time<const MIN: u64, const MAX: u64>;
 
 impl<const MIN: u64, const MAX: u64> Notation<Duration> for Time<MIN, MAX> {
-    const SHAPE: Shape = Shape::Duration(MIN, MAX);
+    const SHAPE: Shape = Shape::Range(MIN, MAX, format_duration);
 
     fn read(place: &Place<'_>) -> Option<Duration> {
         let millis = |text: &str| units::parse_duration(text).map(units::millis);
@@ -175,7 +175,7 @@ impl<const MIN: u64, const MAX: u64> Notation<Duration> for Time<MIN, MAX> {
 pub(super) struct Size<const MIN: u64, const MAX: u64>;
 
 impl<T: Number, const MIN: u64, const MAX: u64> Notation<T> for Size<MIN, MAX> {
-    const SHAPE: Shape = Shape::Size(MIN, MAX);
+    const SHAPE: Shape = Shape::Range(MIN, MAX, format_size);
 
     fn read(place: &Place<'_>) -> Option<T> {
         number(place, <Self as Notation<T>>::SHAPE, units::parse_size)
@@ -190,7 +190,7 @@ impl<T: Number, const MIN: u64, const MAX: u64> Notation<T> for Size<MIN, MAX> {
 pub(super) struct Count<const MIN: u64, const MAX: u64>;
 
 impl<T: Number, const MIN: u64, const MAX: u64> Notation<T> for Count<MIN, MAX> {
-    const SHAPE: Shape = Shape::Count(MIN, MAX);
+    const SHAPE: Shape = Shape::Range(MIN, MAX, |count| count.to_string());
 
     fn read(place: &Place<'_>) -> Option<T> {
         number(place, <Self as Notation<T>>::SHAPE, units::parse_count)
@@ -213,9 +213,10 @@ fn number<T: TryFrom<u64>>(
 ) -> Option<T> {
     place.parsed(|text| {
         let value = parse(text)?;
-        let in_range = shape.range().is_none_or(|(min, max)| (min..=max).contains(&value));
+        let in_range = matches!(shape, Shape::Range(min, max, _) if (min..=max).contains(&value));
         let fitting = T::try_from(value).ok().filter(|_| in_range);
-        fitting.ok_or_else(|| format!("{} is out of range; allowed is {}", quoted(text), shape.words()))
+        let allowed = || shape.range().unwrap_or_default();
+        fitting.ok_or_else(|| format!("{} is out of range; allowed is {}", quoted(text), allowed()))
     })
 }
 

@@ -5,7 +5,6 @@ use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::place::{Place, join};
-use crate::units::{format_duration, format_size};
 
 /// Fields for tests only serve pages, which tests write.
 #[derive(Debug)]
@@ -24,36 +23,22 @@ pub(super) struct Key {
     pub(super) note: Option<&'static str>,
 }
 
-/// Form of the value of a key. Ranges are inclusive.
+/// Form of the value of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
     Section(&'static [Key]),
     Sections(&'static [Key]),
     /// Anything else. Its notation has the rules, its help describes them.
     Value,
-    /// In milliseconds.
-    Duration(u64, u64),
-    /// In bytes.
-    Size(u64, u64),
-    Count(u64, u64),
+    /// Least and largest number, and how one is written.
+    Range(u64, u64, fn(u64) -> String),
 }
 
 impl Shape {
-    pub(super) const fn range(self) -> Option<(u64, u64)> {
-        match self {
-            Self::Duration(min, max) | Self::Size(min, max) | Self::Count(min, max) => Some((min, max)),
-            _ => None,
-        }
-    }
-
-    /// As messages and the reference write it; empty without a range.
-    pub(super) fn words(self) -> String {
-        match self {
-            Self::Duration(min, max) => format!("{} to {}", format_duration(min), format_duration(max)),
-            Self::Size(min, max) => format!("{} to {}", format_size(min), format_size(max)),
-            Self::Count(min, max) => format!("{min} to {max}"),
-            _ => String::new(),
-        }
+    /// Range, as messages and the reference write it.
+    pub(super) fn range(self) -> Option<String> {
+        let Self::Range(min, max, text) = self else { return None };
+        Some(format!("{} to {}", text(min), text(max)))
     }
 
     pub(super) const fn keys(self) -> &'static [Key] {

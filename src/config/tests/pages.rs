@@ -95,7 +95,7 @@ fn write_key(page: &mut String, key: &Key, value: Option<&Printed>, place: Place
 
 /// The help of a key and its range, as a comment.
 fn write_help(page: &mut String, key: &Key, margin: &str) {
-    let range = key.shape.range().map(|_| format!("{}.", key.shape.words()));
+    let range = key.shape.range().map(|range| format!("{range}."));
     let mut line = format!("{margin}#");
     // No line ends within the range.
     for word in key.help.split_whitespace().chain(range.as_deref()) {

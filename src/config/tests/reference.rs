@@ -103,10 +103,11 @@ fn the_table_of_limits_says_the_defaults() {
         let cell = row.split('|').nth(2).unwrap().trim().replace(',', "");
         let mut words = cell.split(' ');
         let number = words.next().unwrap();
-        let unit = match (words.next(), key.shape) {
-            (_, Shape::Count(..)) => "",
-            (Some("min"), _) => "m",
-            (unit, _) => unit.unwrap_or_default(),
+        let is_unit = |c: char| c.is_ascii_alphabetic() && !"to".contains(c);
+        let unit = match words.next() {
+            _ if !key.shape.range().is_some_and(|range| range.contains(is_unit)) => "",
+            Some("min") => "m",
+            unit => unit.unwrap_or_default(),
         };
         let said = Config::parse(&with(&path, Some(&json!(format!("{number}{unit}")))), "f").unwrap();
         assert_eq!(said, Config::parse(&with(&path, None), "f").unwrap(), "docs/tuning.md: {row}");
@@ -264,7 +265,7 @@ fn printed_of(text: &str) -> Json {
 #[test]
 fn every_key_has_an_effect() {
     for (path, key) in leaves() {
-        let range = key.shape.words();
+        let range = key.shape.range().unwrap_or_default();
         let bounds: Vec<Json> = range.split(" to ").map(Json::from).collect();
         let others = [
             json!(true),
