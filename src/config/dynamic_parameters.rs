@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Config;
 use super::errors::quoted;
-use super::notation::{Filled, GroupPattern, Optional, Text, Written};
+use super::notation::{Expression, Filled, Optional, Text, Written};
 use super::place::{Place, check_unique};
 use super::section::section;
 use super::values::no_field;
@@ -28,9 +28,9 @@ section! {
         /// parameter from it: its locators have the same value, or are refused (PERMISSION_DENIED).
         #[key(Text, required = "what it is taken from", example = "node.metadata.env")]
         pub from: NodeField,
-        /// Regular expression that the whole value must match; the parameter is its first capture group. Default: the
-        /// whole value.
-        #[key(Optional<GroupPattern>, example = "\"(prod|canary)-.*\"")]
+        /// Regular expression that the whole value must match; the parameter is its first capture group, or the whole
+        /// value if it has none. Default: any value.
+        #[key(Optional<Expression>, example = "\"(prod|canary)-.*\"")]
         pub pattern: Option<Pattern>,
         /// Parameter if the value is absent or does not match. Default: none.
         #[key(Optional<Text>, example = "prod")]

@@ -85,22 +85,13 @@ impl Notation<String> for Filled {
     }
 }
 
-/// Regular expression for the whole of a value; its first group is the result.
+/// Regular expression for the whole of a value.
 #[derive(Debug)]
-pub(super) struct GroupPattern;
+pub(super) struct Expression;
 
-impl Notation<Pattern> for GroupPattern {
+impl Notation<Pattern> for Expression {
     fn read(place: &Place<'_>) -> Option<Pattern> {
-        place.parsed(|text| {
-            let whole = expression(text)?;
-            if whole.captures_len() < 2 {
-                return Err(format!(
-                    "{} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`",
-                    quoted(text)
-                ));
-            }
-            Ok(Pattern::new(text, whole))
-        })
+        place.parsed(|text| Ok(Pattern::new(text, expression(text)?)))
     }
 
     fn print(value: &Pattern) -> Option<Printed> {

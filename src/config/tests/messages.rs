@@ -387,18 +387,6 @@ fn dynamic_parameters() {
             "f:4: `dynamic_parameters[].from`: `node.metadata.` has an empty key in its path".to_owned(),
         ),
         (
-            rule("from: node.id\n  pattern: prod-.*"),
-            "f:5: `dynamic_parameters[].pattern`: `prod-.*` has no group; put what is the value in parentheses, \
-             as in `(prod|canary)-.*`"
-                .to_owned(),
-        ),
-        (
-            rule("from: node.id\n  pattern: \"(?:a)\""),
-            "f:5: `dynamic_parameters[].pattern`: `(?:a)` has no group; put what is the value in parentheses, \
-             as in `(prod|canary)-.*`"
-                .to_owned(),
-        ),
-        (
             rule("from: node.id\n  pattern: \"(a\""),
             "f:5: `dynamic_parameters[].pattern`: `(a` is no regular expression: unclosed group".to_owned(),
         ),

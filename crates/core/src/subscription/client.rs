@@ -134,8 +134,10 @@ impl Rule {
     fn value<'a>(&self, node: &FieldReader<'a>) -> Result<Cow<'a, str>, Missing> {
         let value = node.read(&self.from)?;
         let Some(pattern) = &self.pattern else { return Ok(value) };
+        // Group 0 is the whole value.
+        let first = usize::from(pattern.captures_len() > 1);
         let group =
-            pattern.captures(&value).and_then(|groups| groups.get(1)).ok_or(Missing::NoMatch)?.range();
+            pattern.captures(&value).and_then(|groups| groups.get(first)).ok_or(Missing::NoMatch)?.range();
         Ok(match value {
             Cow::Borrowed(text) => Cow::Borrowed(&text[group]),
             Cow::Owned(text) => Cow::Owned(text[group].to_owned()),

@@ -145,6 +145,7 @@ fn r_dp_17_the_first_group_of_a_pattern_is_the_value() {
         assert_eq!(env(id, pattern).as_deref(), Some(expected), "{id:?}");
     }
     assert_eq!(env("prod", "pro|(prod)").as_deref(), Some("prod"));
+    assert_eq!(env("prod-1", "prod-.*").as_deref(), Some("prod-1"), "without a group, all of it");
     // A group that takes no part is no value; one that matches nothing is an empty one.
     assert_eq!(env("b", "(a)|b").as_deref(), Some("default"));
     assert_eq!(env("b", "(a*)b").as_deref(), Some(""));
