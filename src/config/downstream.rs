@@ -45,7 +45,7 @@ section! {
 }
 
 section! {
-    /// The side that clients see.
+    /// The side that serves clients.
     #[check(check)]
     pub struct Downstream {
         /// Where clients connect, over gRPC or REST-JSON. At least one, no duplicates.
@@ -80,23 +80,23 @@ section! {
         /// Order of routes and clusters on aggregated streams, so that no request fails when both change.
         #[key(Nested, effect = Connections)]
         pub make_before_break: MakeBeforeBreak,
-        /// Connections of this age, with jitter, are drained, so that load evens out over relays.
+        /// Connections are drained at this age, or up to a fifth earlier, so that load spreads over relays.
         #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
         pub max_connection_age: Duration,
         /// How long a new connection or stream may stay silent before it is closed.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
         pub first_request_timeout: Duration,
-        /// A connection is closed if its transport takes less than 32 KiB in this time while more is waiting. A stream
-        /// is closed if it opens windows as slowly, or if a request on it stays incomplete this long.
+        /// A connection is closed if it takes less than 32 KiB in this time while more is waiting. A stream is closed if
+        /// its flow-control window opens as slowly, or if a request on it stays incomplete this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(60), effect = Connections)]
         pub stall_timeout: Duration,
         /// An HTTP/2 connection without an open stream for this long is drained.
         #[key(Time<TICK, DAY>, default = Duration::from_secs(5 * 60), effect = Connections)]
         pub idle_timeout: Duration,
-        /// HTTP/2 pings to clients. This and the other timeouts of a connection may come an eighth late.
+        /// HTTP/2 pings to clients. These and the other timeouts of a connection may be up to an eighth late.
         #[key(Nested, effect = Connections)]
         pub keepalive: Keepalive,
-        /// The largest request accepted, without its `initial_resource_versions`.
+        /// The largest request accepted, not counting its `initial_resource_versions`.
         #[key(Size<1, MESSAGE>, default = 4 * MIB, effect = Connections, note = "and new polls on any")]
         pub max_request_bytes: usize,
         /// Streams that one connection may have open at a time.
@@ -142,8 +142,8 @@ section! {
         /// count as one. Default: half of `max_connections`.
         #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
         pub max_connections_per_address: usize,
-        /// Connections of one identity: the SPIFFE ID, or else the subject, of the client certificate. A fleet may
-        /// share one. Default: half of `max_connections`.
+        /// Connections of one identity: the SPIFFE ID of the client certificate, or else its subject. A fleet may share
+        /// one. Default: half of `max_connections`.
         #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
         pub max_connections_per_identity: usize,
         /// Total bytes of requests that have not fully arrived. Default: 256MiB, or a 16th of the memory of the control

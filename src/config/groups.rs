@@ -47,7 +47,7 @@ section! {
     /// One rule.
     #[check(check_rule)]
     pub struct GroupRule {
-        /// Label of metrics: at most 63 letters, digits, `-`, `_` and `.`. One rule for each.
+        /// Label in metrics, unique: at most 63 letters, digits, `-`, `_` and `.`.
         #[key(Label, required = "a label for metrics", example = "edge")]
         name: String,
         /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower

@@ -114,9 +114,9 @@ section! {
     /// REST-JSON long polls, on the same listeners.
     #[derive(Eq)]
     pub struct Rest {
-        /// How long a request is held while nothing that it requests has changed. Envoy gives up after its
-        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is cut to fit
-        /// that.
+        /// How long a poll is held while nothing that it requests has changed. Envoy gives up after its
+        /// `request_timeout`, by default 1s. If the client sends x-envoy-expected-rq-timeout-ms, the hold is shortened
+        /// to fit.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(800), effect = Polls, note = "on any connection")]
         pub hold: Duration,
         /// How long an HTTP/1 connection may be without a request, and how long the headers of a request may take. Set
@@ -130,9 +130,9 @@ section! {
         /// the memory.
         #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
         pub json_bytes: u64,
-        /// Files with descriptors of types in resources that deltafan does not know. Each is a
+        /// Files with descriptors of types that your resources contain and deltafan does not know. Each is a
         /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or
-        /// not. A file in it replaces the one that deltafan ships. Default: none.
+        /// not. A .proto file in it replaces the one that deltafan ships. Default: none.
         #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
         pub descriptor_sets: Vec<PathBuf>,
     }
