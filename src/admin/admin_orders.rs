@@ -168,7 +168,7 @@ fn refresh(status: &RelayStatus, query: &Query<'_>) -> Document {
         return Err(LookError::Missing(unwanted.to_owned()));
     }
     let kind = type_url.kind().short();
-    if let Some(suppressed) = status.refreshes.say((), Instant::now()) {
+    if let Some(suppressed) = status.refreshes.allow((), Instant::now()) {
         tracing::info!(
             kind,
             %name,

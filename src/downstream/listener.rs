@@ -149,7 +149,7 @@ impl Listener {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     telemetry::count(telemetry::ACCEPT_FAILURES, &[], 1);
-                    if let Some(suppressed) = throttle.say((), Instant::now()) {
+                    if let Some(suppressed) = throttle.allow((), Instant::now()) {
                         tracing::warn!(%error, suppressed, "cannot accept a connection; is the limit on open files (ulimit -n) reached?");
                     }
                     // Without file descriptors, an immediate retry would spin.

@@ -141,7 +141,7 @@ async fn write(
         }
         Err(error) => {
             // Logged, because only an operator can fix it.
-            if let Some(suppressed) = polls.throttle.say((), now) {
+            if let Some(suppressed) = polls.throttle.allow((), now) {
                 tracing::warn!(type_url = poll.type_url().as_str(), %error, suppressed, "cannot answer a REST-JSON poll");
             }
             // Delayed, or a fleet would return at once, before anything improved.

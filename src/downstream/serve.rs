@@ -305,7 +305,7 @@ impl TlsListener {
             Err((result, why)) => (result, why.into()),
         };
         telemetry::tls_handshake(result);
-        if let Some(suppressed) = self.throttle.say(result, Instant::now()) {
+        if let Some(suppressed) = self.throttle.allow(result, Instant::now()) {
             tracing::info!(%source, result, %error, suppressed, "TLS handshake of a client failed");
         }
         Err(format!("TLS handshake: {error}").into())

@@ -86,7 +86,7 @@ impl ServerState {
     ) {
         let Some(denied) = refusal.denied else { return };
         telemetry::denied(denied.label());
-        if let Some(suppressed) = self.refusals.say(denied.label(), Instant::now()) {
+        if let Some(suppressed) = self.refusals.allow(denied.label(), Instant::now()) {
             let node = node();
             let node = clip(node.as_ref());
             // A field, not the message: fields are escaped, and the client chose the type's name.
@@ -98,7 +98,7 @@ impl ServerState {
     /// Counts and logs a client that sends gRPC over HTTP/1.
     pub(super) fn note_grpc_over_http1(&self, peer: &dyn Display) {
         telemetry::grpc_over_http1();
-        if let Some(suppressed) = self.refusals.say("http1", Instant::now()) {
+        if let Some(suppressed) = self.refusals.allow("http1", Instant::now()) {
             tracing::warn!(%peer, suppressed, "a client sends gRPC over HTTP/1, and is refused: {HTTP2_REMEDY}");
         }
     }
@@ -106,7 +106,7 @@ impl ServerState {
     /// Counts and logs a client that begins a TLS handshake at a cleartext listener.
     pub(super) fn note_tls_to_cleartext(&self, peer: &dyn Display) {
         telemetry::tls_handshake("to_cleartext");
-        if let Some(suppressed) = self.refusals.say("to_cleartext", Instant::now()) {
+        if let Some(suppressed) = self.refusals.allow("to_cleartext", Instant::now()) {
             tracing::warn!(%peer, suppressed, "a client speaks TLS to a listener without `tls`, and is refused: give the listener `tls`, or take `transport_socket` out of the client's cluster of this relay");
         }
     }

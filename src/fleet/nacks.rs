@@ -135,7 +135,7 @@ impl Nacks {
     /// Versions that were rejected since the last lines, at most every 30 s. Those of many clients come first.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Rejected> {
         let is_due = self.unlogged_since.is_some_and(|since| now >= since + GATHER);
-        if !is_due || self.throttle.say((), now).is_none() {
+        if !is_due || self.throttle.allow((), now).is_none() {
             return Vec::new();
         }
         self.unlogged_since = None;

@@ -15,7 +15,7 @@ use crate::cache::View;
 use crate::snapshot_content::{Clock, Kept, Record};
 
 /// Error of a command, with the file and the remedy.
-fn told(path: &Path, error: &FileError) -> anyhow::Error {
+fn explained(path: &Path, error: &FileError) -> anyhow::Error {
     let path = snapshot_file::file_in(path);
     match error {
         FileError::Locked => anyhow::anyhow!(
@@ -46,7 +46,7 @@ fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
 ///
 /// The file cannot be read, or is corrupt.
 pub fn report(path: &Path) -> anyhow::Result<Json> {
-    let groups = groups(path).map_err(|error| told(path, &error))?;
+    let groups = groups(path).map_err(|error| explained(path, &error))?;
     let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock())).collect();
     Ok(json!({ "groups": groups }))
 }
@@ -57,7 +57,7 @@ pub fn report(path: &Path) -> anyhow::Result<Json> {
 ///
 /// The first broken value, or the reason why the file cannot be read.
 pub fn verify(path: &Path) -> anyhow::Result<String> {
-    let groups = groups(path).map_err(|error| told(path, &error))?;
+    let groups = groups(path).map_err(|error| explained(path, &error))?;
     let stores = || groups.iter().flat_map(|(_, group)| &group.content.stores);
     let records: usize = stores().map(|store| store.records.len()).sum();
     Ok(format!("intact: groups {}, types {}, records {records}\n", groups.len(), stores().count()))

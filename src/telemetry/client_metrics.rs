@@ -235,7 +235,7 @@ pub fn refused(limit: Limit, count: u64) {
 pub fn refused_at(limit: Limit, count: u64, now: Instant) -> Option<u64> {
     static THROTTLE: LazyLock<LogThrottle<Limit>> = LazyLock::new(LogThrottle::default);
     refused(limit, count);
-    THROTTLE.say(limit, now)
+    THROTTLE.allow(limit, now)
 }
 
 #[cfg(test)]

@@ -403,8 +403,8 @@ impl Link {
     }
 
     /// Returns the number of suppressed lines if a line may be logged now.
-    pub(super) fn say(&self, line: Line) -> Option<u64> {
-        self.state.lock().lines.say(line, now())
+    pub(super) fn allow(&self, line: Line) -> Option<u64> {
+        self.state.lock().lines.allow(line, now())
     }
 
     /// Ends an episode of lines. Returns the number of suppressed lines; `None` if none was logged.

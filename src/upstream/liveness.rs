@@ -80,14 +80,14 @@ impl Liveness {
     }
 
     /// Notes that something came from the server. A trial goes on, because that is no answer to a check.
-    pub(super) fn heard(&mut self, now: Instant) {
+    pub(super) fn received(&mut self, now: Instant) {
         self.call.take_if(|call| call.purpose == Purpose::Judge);
-        self.pulse.heard(now);
+        self.pulse.received(now);
     }
 
     /// Notes time of transfers: the answer to a trial may be behind them.
     pub(super) fn transferred(&mut self, time: Duration, now: Instant) {
-        self.heard(now);
+        self.received(now);
         if let Some(call) = &mut self.call {
             call.waited = call.waited.saturating_sub(time);
         }
@@ -133,8 +133,8 @@ impl Liveness {
 
     /// Whether something came on this connection after an unanswered trial. True once.
     pub(super) fn is_mute(&mut self) -> bool {
-        let heard = self.pulse.last_heard();
-        self.failed.take_if(|asked| heard.is_some_and(|heard| heard > *asked)).is_some()
+        let received = self.pulse.last_received();
+        self.failed.take_if(|asked| received.is_some_and(|received| received > *asked)).is_some()
     }
 
     /// Whether a trial is undecided: it is under way, was refused, or stayed unanswered.
@@ -150,7 +150,7 @@ impl Liveness {
         self.call = None;
         if is_of_server {
             self.failed = None;
-            self.heard(now());
+            self.received(now());
         } else {
             self.refused = Some(purpose);
             pending().await
@@ -190,18 +190,18 @@ struct State {
     /// Time of the last message or check.
     newest: Option<Instant>,
     /// Time of the last message.
-    heard: Option<Instant>,
+    received: Option<Instant>,
     is_gone: bool,
 }
 
 impl Pulse {
-    pub(super) fn heard(&self, now: Instant) {
+    pub(super) fn received(&self, now: Instant) {
         let mut state = self.0.lock();
-        (state.newest, state.heard) = (Some(now), Some(now));
+        (state.newest, state.received) = (Some(now), Some(now));
     }
 
-    pub(super) fn last_heard(&self) -> Option<Instant> {
-        self.0.lock().heard
+    pub(super) fn last_received(&self) -> Option<Instant> {
+        self.0.lock().received
     }
 
     /// Whether the caller must check: nothing came for `after` since then, and no other client checks.
@@ -339,7 +339,7 @@ mod tests {
             liveness.call = None;
             assert_eq!(liveness.look(Some(now), || Some(purpose), now, Duration::ZERO), Sign::Fine);
             assert!(liveness.call.is_some());
-            liveness.heard(now);
+            liveness.received(now);
             liveness.call.is_some()
         };
         assert!(!is_asked_after(Purpose::Judge));
@@ -382,7 +382,7 @@ mod tests {
         assert!(!pulse.is_due(begun, after, at(29)));
         assert!(pulse.is_due(begun, after, at(30)));
         assert!(!pulse.is_due(begun, after, at(31)), "another one asks");
-        pulse.heard(at(32));
+        pulse.received(at(32));
         assert!(!pulse.is_due(begun, after, at(61)));
         assert!(!pulse.is_due(at(40), after, at(69)), "it was asked for something since");
         assert!(pulse.is_due(at(40), after, at(70)));
@@ -393,7 +393,7 @@ mod tests {
         let (pulse, begun) = (Pulse::default(), Instant::now());
         let at = |second| begun + Duration::from_secs(second);
         assert!(pulse.is_due(begun, Duration::from_secs(30), at(30)));
-        pulse.heard(at(35));
+        pulse.received(at(35));
         assert!(!pulse.unanswered(at(30)) && !pulse.is_gone());
         assert!(pulse.is_due(begun, Duration::from_secs(30), at(65)));
         assert!(pulse.unanswered(at(65)) && pulse.is_gone());

@@ -21,7 +21,7 @@ struct Kind {
     logged: u32,
     suppressed: u64,
     /// Whether a line of the episode that goes on was logged.
-    is_told: bool,
+    was_logged: bool,
 }
 
 impl LogThrottle {
@@ -44,7 +44,7 @@ impl<K: Eq + Hash> LogThrottle<K> {
     }
 
     /// Returns the number of lines suppressed since the last one if the line may be logged now, else `None`.
-    pub fn say(&self, kind: K, now: Instant) -> Option<u64> {
+    pub fn allow(&self, kind: K, now: Instant) -> Option<u64> {
         let mut kinds = self.kinds.lock();
         let kind = kinds.entry(kind).or_default();
         if kind.since.is_none_or(|since| now >= since + LogThrottle::INTERVAL) {
@@ -55,7 +55,7 @@ impl<K: Eq + Hash> LogThrottle<K> {
             return None;
         }
         kind.logged += 1;
-        kind.is_told = true;
+        kind.was_logged = true;
         Some(std::mem::take(&mut kind.suppressed))
     }
 
@@ -65,7 +65,7 @@ impl<K: Eq + Hash> LogThrottle<K> {
     pub fn over(&self, kind: K) -> Option<u64> {
         let mut kinds = self.kinds.lock();
         let kind = kinds.get_mut(&kind)?;
-        std::mem::take(&mut kind.is_told).then(|| std::mem::take(&mut kind.suppressed))
+        std::mem::take(&mut kind.was_logged).then(|| std::mem::take(&mut kind.suppressed))
     }
 }
 
@@ -76,17 +76,17 @@ mod tests {
     #[test]
     fn a_burst_is_spent_and_comes_back() {
         let (throttle, start) = (LogThrottle::burst(), Instant::now());
-        let logged = (0..1000).filter(|_| throttle.say((), start).is_some()).count();
+        let logged = (0..1000).filter(|_| throttle.allow((), start).is_some()).count();
         assert_eq!(logged, LogThrottle::BURST as usize);
-        assert_eq!(throttle.say((), start + LogThrottle::INTERVAL), Some(950));
-        assert_eq!(throttle.say((), start + LogThrottle::INTERVAL), Some(0));
+        assert_eq!(throttle.allow((), start + LogThrottle::INTERVAL), Some(950));
+        assert_eq!(throttle.allow((), start + LogThrottle::INTERVAL), Some(0));
     }
 
     #[test]
     fn kinds_of_lines_are_limited_each_by_itself() {
         let (throttle, start) = (LogThrottle::default(), Instant::now());
-        assert_eq!((throttle.say(1, start), throttle.say(2, start)), (Some(0), Some(0)));
-        assert_eq!((throttle.say(1, start), throttle.over(2)), (None, Some(0)));
+        assert_eq!((throttle.allow(1, start), throttle.allow(2, start)), (Some(0), Some(0)));
+        assert_eq!((throttle.allow(1, start), throttle.over(2)), (None, Some(0)));
         assert_eq!(throttle.over(1), Some(1));
     }
 
@@ -95,12 +95,12 @@ mod tests {
         let (throttle, start) = (LogThrottle::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(throttle.over(()), None, "no trouble, no recovery");
-        assert_eq!(throttle.say((), start), Some(0));
-        let told: Vec<u64> = (1..=90).filter_map(|second| throttle.say((), after(second))).collect();
+        assert_eq!(throttle.allow((), start), Some(0));
+        let told: Vec<u64> = (1..=90).filter_map(|second| throttle.allow((), after(second))).collect();
         assert_eq!(told, [29, 29, 29]);
-        assert_eq!(throttle.say((), after(91)), None);
+        assert_eq!(throttle.allow((), after(91)), None);
         assert_eq!(throttle.over(()), Some(1));
-        assert_eq!(throttle.say((), after(91) + LogThrottle::INTERVAL), Some(0), "new trouble");
+        assert_eq!(throttle.allow((), after(91) + LogThrottle::INTERVAL), Some(0), "new trouble");
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let (throttle, start) = (LogThrottle::default(), Instant::now());
         let mut lines = [Vec::new(), Vec::new()];
         for tenth in 0..900_u32 {
-            lines[0].extend(throttle.say((), start + Duration::from_millis(100) * tenth));
+            lines[0].extend(throttle.allow((), start + Duration::from_millis(100) * tenth));
             lines[1].extend(throttle.over(()));
         }
         assert_eq!(lines, [vec![0, 299, 299], vec![0, 0, 0]], "lines, and ends of episodes");

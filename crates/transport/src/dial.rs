@@ -178,29 +178,29 @@ async fn dial_at(
     let (silence, facts) = (target.closed(), Arc::<Facts>::default());
     // The timeout is enforced below, where the stage of the connection is known.
     let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
-    let (heard, mut hears) = oneshot::channel();
-    let heard = Mutex::new(Some(heard));
+    let (verdict_to, mut verdict_from) = oneshot::channel();
+    let verdict_to = Mutex::new(Some(verdict_to));
     let stage = Arc::new(Mutex::new(NOT_ACCEPTED));
     let progress = Arc::clone(&stage);
     let seen = Arc::clone(&facts);
     let connector = tower::service_fn(move |_: Uri| {
-        let (target, stage, heard) = (target.clone(), Arc::clone(&progress), heard.lock().take());
+        let (target, stage, verdict_to) = (target.clone(), Arc::clone(&progress), verdict_to.lock().take());
         let facts = Arc::clone(&seen);
         async move {
             // A channel would silently replace a lost connection, also for other users.
-            if heard.is_none() {
+            if verdict_to.is_none() {
                 facts.close();
                 return Err("the connection has ended".into());
             }
             let accepted = || *stage.lock() = "the TLS handshake is not done";
-            match (open(address, &target, Http::Two, accepted).await, heard) {
-                (Ok(socket), heard) => {
+            match (open(address, &target, Http::Two, accepted).await, verdict_to) {
+                (Ok(socket), verdict_to) => {
                     *stage.lock() = "no HTTP/2 SETTINGS have come";
-                    Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard, facts }))
+                    Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), verdict_to, facts }))
                 }
-                (Err(why), heard) => {
+                (Err(why), verdict_to) => {
                     // Sent from here, without tonic's added words. The receiver is gone after a timeout.
-                    _ = heard.map(|heard| heard.send(Err(why.clone())));
+                    _ = verdict_to.map(|sender| sender.send(Err(why.clone())));
                     Err::<_, tower::BoxError>(why.into())
                 }
             }
@@ -208,11 +208,11 @@ async fn dial_at(
     });
     let connect = async {
         match endpoint.connect_with_connector(connector).await {
-            Ok(channel) => match (&mut hears).await {
-                Ok(heard) => heard.map(|()| channel),
+            Ok(channel) => match (&mut verdict_from).await {
+                Ok(verdict) => verdict.map(|()| channel),
                 Err(_) => Err(silence),
             },
-            Err(error) => match hears.try_recv() {
+            Err(error) => match verdict_from.try_recv() {
                 Ok(Err(why)) => Err(why),
                 _ => Err(reasons(&error)),
             },
@@ -329,12 +329,12 @@ struct FirstFrameProbe {
     target: Target,
     /// Start of the first frame.
     head: Vec<u8>,
-    heard: Option<oneshot::Sender<Result<(), String>>>,
+    verdict_to: Option<oneshot::Sender<Result<(), String>>>,
     facts: Arc<Facts>,
 }
 
 impl FirstFrameProbe {
-    fn hear(&mut self, bytes: &[u8]) {
+    fn receive(&mut self, bytes: &[u8]) {
         self.head.extend(bytes.iter().take(HEAD + MAX_SETTINGS * SETTING - self.head.len()));
         match self.head.as_slice() {
             [a, b, c, SETTINGS, _, 0, 0, 0, 0, payload @ ..] => {
@@ -342,11 +342,11 @@ impl FirstFrameProbe {
                 let payload_length = length.min(MAX_SETTINGS * SETTING);
                 if let Some(payload) = payload.get(..payload_length) {
                     self.facts.read_settings(payload);
-                    self.tell(Ok(()));
+                    self.report(Ok(()));
                 }
             }
             short if short.len() < HEAD => {}
-            other => self.tell(Err(not_http2(other))),
+            other => self.report(Err(not_http2(other))),
         }
     }
 
@@ -355,7 +355,7 @@ impl FirstFrameProbe {
             [] | [_, _, _, SETTINGS, _, 0, 0, 0, 0, ..] => self.target.closed(),
             other => not_http2(other),
         };
-        self.tell(Err(why));
+        self.report(Err(why));
     }
 
     fn fail(&mut self, error: &io::Error) {
@@ -363,19 +363,19 @@ impl FirstFrameProbe {
             Target::Tls(tls) => tls.diagnosis.of(error, Http::Two),
             target => format!("{}: {error}", target.closed()),
         };
-        self.tell(Err(why));
+        self.report(Err(why));
     }
 
-    fn tell(&mut self, verdict: Result<(), String>) {
-        if let Some(heard) = self.heard.take() {
+    fn report(&mut self, verdict: Result<(), String>) {
+        if let Some(verdict_to) = self.verdict_to.take() {
             // The receiver is gone after a timeout.
-            _ = heard.send(verdict);
+            _ = verdict_to.send(verdict);
         }
     }
 
     /// Hides write errors until the first frame: the reason can be read soon.
     fn written<T>(&self, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
-        Poll::Ready(if self.heard.is_some() { result.or(Ok(all)) } else { result })
+        Poll::Ready(if self.verdict_to.is_some() { result.or(Ok(all)) } else { result })
     }
 }
 
@@ -413,11 +413,11 @@ impl AsyncRead for FirstFrameProbe {
         let this = &mut *self;
         let (before, room) = (buffer.filled().len(), buffer.remaining());
         let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
-        if this.heard.is_some() {
+        if this.verdict_to.is_some() {
             match (&read, &buffer.filled()[before..]) {
                 (Err(error), _) => this.fail(error),
                 (Ok(()), []) if room > 0 => this.end(),
-                (Ok(()), bytes) => this.hear(bytes),
+                (Ok(()), bytes) => this.receive(bytes),
             }
         }
         Poll::Ready(read)

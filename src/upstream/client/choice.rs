@@ -150,7 +150,7 @@ impl Client {
         match change {
             ServerChange::Next { silent_for, .. } => {
                 self.counters().failovers.add(1);
-                if let Some(suppressed) = self.link.say(Line::Failover) {
+                if let Some(suppressed) = self.link.allow(Line::Failover) {
                     let seconds = silent_for.as_secs();
                     tracing::warn!(
                         group,
@@ -162,7 +162,7 @@ impl Client {
             }
             ServerChange::Back { .. } => {
                 self.counters().failbacks.add(1);
-                if let Some(suppressed) = self.link.say(Line::Failback) {
+                if let Some(suppressed) = self.link.allow(Line::Failback) {
                     tracing::info!(
                         group,
                         suppressed,

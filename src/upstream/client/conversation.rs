@@ -311,7 +311,7 @@ impl Conversation {
     fn count(&mut self, event: &Event) {
         let is_message = matches!(event, Event::Message(..));
         if is_message {
-            self.liveness.heard(now());
+            self.liveness.received(now());
         }
         self.messages = if is_message { self.messages + 1 } else { 0 };
         // Read at intervals all the same: the server may have ended the stream.
@@ -400,7 +400,7 @@ impl Secondary {
         }
         let wait = self.backoff.next(&mut rand::rng());
         self.retry_at = Some(now() + wait);
-        if let Some(suppressed) = link.say(Line::Secondary) {
+        if let Some(suppressed) = link.allow(Line::Secondary) {
             tracing::warn!(
                 group,
                 error,

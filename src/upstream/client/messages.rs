@@ -105,7 +105,7 @@ impl Client {
         }
         self.state.send_if_modified(UpstreamState::origin_has_no_word);
         if talk.watch.end() {
-            self.origin_says(true);
+            self.origin_reported(true);
         }
     }
 
@@ -161,7 +161,7 @@ impl Client {
     /// Handles a report of the relay at the other end; `None` if it does not report.
     pub(super) fn on_word(&mut self, word: Option<bool>, talk: &mut Conversation) {
         match word {
-            Some(is_answered) => self.origin_says(is_answered),
+            Some(is_answered) => self.origin_reported(is_answered),
             None => _ = self.state.send_if_modified(UpstreamState::origin_has_no_word),
         }
         if word == Some(true) && talk.has_passed_over {
@@ -170,9 +170,9 @@ impl Client {
     }
 
     /// Notes the upstream relay's report whether its own control plane answers.
-    fn origin_says(&mut self, is_answered: bool) {
-        let is_news = self.state.send_if_modified(|state| state.origin_says(is_answered, now()));
-        self.mux.origin_says(is_answered, now());
+    fn origin_reported(&mut self, is_answered: bool) {
+        let is_news = self.state.send_if_modified(|state| state.origin_reported(is_answered, now()));
+        self.mux.origin_reported(is_answered, now());
         if is_news {
             self.report_word(is_answered);
         }

@@ -14,7 +14,7 @@ use crate::cache::Protocol;
 impl Client {
     /// Logs that a relay upstream is asked in the protocol that carries less.
     pub(super) fn report_relay_by_sotw(&self) {
-        let Some(suppressed) = self.link.say(Line::RelayBySotw) else { return };
+        let Some(suppressed) = self.link.allow(Line::RelayBySotw) else { return };
         let uri = self.link.uri();
         tracing::warn!(%uri, suppressed, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
     }
@@ -28,7 +28,7 @@ impl Client {
     /// Logs the report of a relay upstream on its own control plane.
     pub(super) fn report_word(&self, is_answered: bool) {
         let suppressed =
-            if is_answered { self.link.over(Line::Watched) } else { self.link.say(Line::Watched) };
+            if is_answered { self.link.over(Line::Watched) } else { self.link.allow(Line::Watched) };
         let Some(suppressed) = suppressed else { return };
         let uri = self.link.uri();
         if is_answered {
@@ -87,7 +87,7 @@ impl Client {
         // Logged once for all groups, because clients can create many.
         if let Some((since, types)) = silent {
             if self.silence.is_none()
-                && let Some(suppressed) = self.link.say(Line::Silence)
+                && let Some(suppressed) = self.link.allow(Line::Silence)
             {
                 let hint = match answers_others {
                     true => "it answers other types: does it have these resources?",
@@ -107,7 +107,7 @@ impl Client {
         } else if let Some((since, told)) = self.silence.take()
             // Without requests there is silence, but no answer.
             && last_answer.is_some_and(|answer| answer >= told)
-            && let Some(suppressed) = self.link.say(Line::Answer)
+            && let Some(suppressed) = self.link.allow(Line::Answer)
         {
             let waited = now.saturating_duration_since(since).as_secs();
             tracing::info!(%uri, group, suppressed, "the control plane answers, {waited} s after the subscription");
@@ -126,7 +126,7 @@ impl Client {
             Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
             Ended::Closed(_) => Line::Ending,
         };
-        let suppressed = self.link.say(line);
+        let suppressed = self.link.allow(line);
         let uri = self.link.uri();
         let retry_in = in_words(wait);
         let is_cached = self.servers.have_answered() || self.state.borrow().restored.is_some();

@@ -393,8 +393,8 @@ impl Relay {
                 self.open_on(StreamId::Primary, now, ids, out);
             }
             Input::Serves(serves) => {
-                self.state.origin_says(serves, now);
-                self.mux.origin_says(serves, now);
+                self.state.origin_reported(serves, now);
+                self.mux.origin_reported(serves, now);
             }
             Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),
             Input::Message(stream, bytes) if self.inquiry == Some(stream) => match self.behind_relay {

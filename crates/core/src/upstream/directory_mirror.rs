@@ -157,7 +157,7 @@ impl DirectoryMirror {
     }
 
     /// Operations that bring a changed name to clients with these parameters, who ask for these.
-    fn told(
+    fn ops_of(
         &self,
         type_url: &TypeUrl,
         parameters: &Parameters,
@@ -199,7 +199,7 @@ impl DirectoryMirror {
             let earlier = asked.iter().filter(|_| is_first);
             let mut ops: Vec<Op> = earlier.flat_map(|name| self.answer(type_url, parameters, name)).collect();
             for name in names {
-                ops.extend(self.told(type_url, parameters, asked, name));
+                ops.extend(self.ops_of(type_url, parameters, asked, name));
                 let variants = self.held.get(type_url).map(|held| variants(held, name));
                 if variants.is_some_and(|variants| shown_of(parameters, variants).nth(1).is_some()) {
                     rivals.insert((type_url, name));

@@ -141,7 +141,7 @@ impl Mux {
     /// Notes whether the control plane of an upstream relay answers it. If not, its silence proves
     /// nothing. If so, that answers all requests: there is no other answer if everything was
     /// claimed.
-    pub fn origin_says(&mut self, is_answered: bool, now: Instant) {
+    pub fn origin_reported(&mut self, is_answered: bool, now: Instant) {
         self.update_clock(now);
         if !is_answered {
             self.cut_off = Some(now);
@@ -322,7 +322,7 @@ impl Mux {
             Err(fault) => {
                 self.counters.nacks_sent.add(1);
                 // A control plane that repeats a rejected response must not fill the log.
-                if let Some(suppressed) = self.settings.complaints.say(Complaint::Refused, now) {
+                if let Some(suppressed) = self.settings.complaints.allow(Complaint::Refused, now) {
                     let node = self.settings.node.id.escape_debug();
                     tracing::warn!(%type_url, %node, fault = fault.text(), suppressed, "refused a response of the control plane");
                 }
@@ -361,7 +361,7 @@ impl Mux {
         // Captures of a client's node may be in it.
         let node = self.settings.node.id.escape_debug();
         if let Some(report) = reading.reports.first()
-            && let Some(suppressed) = complaints.say(Complaint::Reported, now)
+            && let Some(suppressed) = complaints.allow(Complaint::Reported, now)
         {
             report.complain(type_url, &node, suppressed);
         }
@@ -370,7 +370,7 @@ impl Mux {
         let (changes, unusable) =
             topic_set.apply_response(stream, reading, self.writer.cache(), &self.counters, moment);
         if let Some((name, fault)) = unusable
-            && let Some(suppressed) = complaints.say(Complaint::Unusable, now)
+            && let Some(suppressed) = complaints.allow(Complaint::Unusable, now)
         {
             let name = response::clipped(name.as_str());
             tracing::warn!(%type_url, %node, name, fault, suppressed, "the control plane sent an unusable resource");

@@ -189,27 +189,27 @@ impl TypeState {
         self.told_version =
             (accepts && !(has_joined || repeats || may_be_unread)).then(|| self.version.clone());
         self.asked = true;
-        let say = |resource_names: Vec<String>, adds: bool| DiscoveryRequest {
+        let build = |resource_names: Vec<String>, adds: bool| DiscoveryRequest {
             version_info: if adds { String::new() } else { self.version.clone() },
             type_url: request.type_url.clone(),
             response_nonce: self.nonce.clone(),
             resource_names,
             ..DiscoveryRequest::default()
         };
-        let mut said = Vec::with_capacity(2);
+        let mut requests = Vec::with_capacity(2);
         let is_overtaken = refuses && !is_newest;
         if is_overtaken {
             let response_nonce = request.response_nonce;
-            said.push(DiscoveryRequest { response_nonce, ..say(self.list(|_| true), has_joined) });
+            requests.push(DiscoveryRequest { response_nonce, ..build(self.list(|_| true), has_joined) });
         }
         if repeats {
-            said.push(say(self.list(|name| !again.contains(name)), has_joined || may_be_unread));
+            requests.push(build(self.list(|name| !again.contains(name)), has_joined || may_be_unread));
         }
         if is_changed || repeats || !is_overtaken {
-            said.push(say(self.list(|_| true), has_joined || repeats || may_be_unread));
+            requests.push(build(self.list(|_| true), has_joined || repeats || may_be_unread));
         }
-        said[0].error_detail = request.error_detail;
-        said
+        requests[0].error_detail = request.error_detail;
+        requests
     }
 
     fn list(&self, is_listed: impl Fn(&Name) -> bool) -> Vec<String> {

@@ -142,7 +142,7 @@ impl UpstreamState {
 
     /// Notes whether the control plane of an upstream relay answers it. Returns whether that
     /// changed.
-    pub fn origin_says(&mut self, is_answered: bool, now: Instant) -> bool {
+    pub fn origin_reported(&mut self, is_answered: bool, now: Instant) -> bool {
         if is_answered {
             let was_held_up = self.origin_is_cut_off || self.awaits_word;
             self.stale_since = self.stale_since.filter(|_| !was_held_up);
@@ -352,12 +352,12 @@ mod tests {
         let mut state = UpstreamState::new(start);
         state.connected(start);
         state.accepted(start);
-        assert!(!state.origin_says(true, start) && state.origin_says(false, after(1)));
+        assert!(!state.origin_reported(true, start) && state.origin_reported(false, after(1)));
         state.accepted(after(2));
         assert_eq!(state.stale_for(after(5)).as_secs(), 4, "what it says meanwhile is no newer");
-        assert!(!state.origin_says(false, after(6)) && state.origin_says(true, after(7)));
+        assert!(!state.origin_reported(false, after(6)) && state.origin_reported(true, after(7)));
         assert_eq!(state.stale_for(after(8)), Duration::ZERO);
-        state.origin_says(false, after(9));
+        state.origin_reported(false, after(9));
         state.lost("gone".to_owned(), after(10));
         assert!(!state.origin_is_cut_off && state.stale_for(after(11)).as_secs() == 2);
     }
@@ -372,12 +372,12 @@ mod tests {
         state.accepted(start);
         state.lost("gone".to_owned(), after(1));
         state.connected(after(2));
-        state.origin_says(false, after(3));
+        state.origin_reported(false, after(3));
         state.look(unanswered(after(2)));
         assert_eq!(state.stale_for(after(5)).as_secs(), 4);
         state.look(Unanswered::default());
         assert_eq!(state.stale_for(after(6)).as_secs(), 5);
-        state.origin_says(true, after(7));
+        state.origin_reported(true, after(7));
         state.look(Unanswered::default());
         assert_eq!(state.stale_for(after(8)), Duration::ZERO);
     }
@@ -390,7 +390,7 @@ mod tests {
             let mut state = UpstreamState::new(start);
             state.connected(start);
             state.accepted(start);
-            state.origin_says(false, after(1));
+            state.origin_reported(false, after(1));
             state.lost("gone".to_owned(), after(2));
             state.connected(after(3));
             state.accepted(after(4));
@@ -399,10 +399,10 @@ mod tests {
         };
         let mut state = again();
         assert_eq!(state.stale_for(after(5)).as_secs(), 4, "its word may come yet");
-        state.origin_says(false, after(6));
+        state.origin_reported(false, after(6));
         assert_eq!(state.stale_for(after(7)).as_secs(), 6);
         let mut state = again();
-        state.origin_says(true, after(5));
+        state.origin_reported(true, after(5));
         assert_eq!(state.stale_for(after(6)), Duration::ZERO);
         let mut state = again();
         assert!(state.origin_has_no_word() && !state.origin_has_no_word());
@@ -431,7 +431,7 @@ mod tests {
         assert!(!state.vouches(after(10)));
         state.look(silent(after(70)));
         assert!(state.vouches(after(71)), "a client asks for a type that nobody has");
-        state.origin_says(false, after(72));
+        state.origin_reported(false, after(72));
         assert!(!state.vouches(after(100)));
         state.lost("gone".to_owned(), after(101));
         assert!(!state.vouches(after(102)));

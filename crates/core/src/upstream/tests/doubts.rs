@@ -11,7 +11,7 @@ fn r_relay_05_no_time_completes_the_set_of_a_relay_that_is_cut_off() {
     fixture.client("a", CDS, &["*"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1.5~1>").set("c1", "v1"));
-    fixture.mux.origin_says(false, fixture.now);
+    fixture.mux.origin_reported(false, fixture.now);
     fixture.pass(3_600_000);
     // A stream that is opened anew on the connection changes nothing: the relay says no more before that is news.
     fixture.mux.closed(Primary);
@@ -20,7 +20,7 @@ fn r_relay_05_no_time_completes_the_set_of_a_relay_that_is_cut_off() {
     fixture.hear(Primary, &Answer::of(CDS, "1.5~1>").set("c1", "v1"));
     fixture.pass(3_600_000);
     assert_eq!(fixture.snapshot(CDS).completeness(), Unknown);
-    fixture.mux.origin_says(true, fixture.now);
+    fixture.mux.origin_reported(true, fixture.now);
     fixture.pass(1_000);
     assert_eq!(fixture.snapshot(CDS).completeness(), Unknown, "that hour was no silence");
     fixture.hear(Primary, &Answer::of(CDS, "1.5~2").remove(Name::END_MARK));
