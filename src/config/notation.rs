@@ -117,7 +117,7 @@ impl<T: Choice> Notation<T> for OneOf {
             let found = T::WORDS.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
             found.ok_or_else(|| {
                 let words: Vec<String> = T::WORDS.iter().map(|(word, _)| format!("`{word}`")).collect();
-                format!("{} is none of {}", quoted(text), words.join(", "))
+                format!("{} is not one of {}", quoted(text), words.join(", "))
             })
         })
     }

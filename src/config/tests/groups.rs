@@ -12,7 +12,10 @@ fn faults_are_told_with_their_lines() {
     };
     for (text, message) in [
         ("groups: []\n".to_owned(), "f:2: `groups` must be a mapping, not a list"),
-        ("groups: {default: none}\n".to_owned(), "f:2: `groups.default`: `none` is none of `own`, `refuse`"),
+        (
+            "groups: {default: none}\n".to_owned(),
+            "f:2: `groups.default`: `none` is not one of `own`, `refuse`",
+        ),
         ("groups: {max: 0}\n".to_owned(), "f:2: `groups.max`: `0` is out of range; allowed is 1 to 100000"),
         (
             rule("match: {}"),

@@ -100,7 +100,7 @@ fn authorization() {
     for (text, message) in [
         (
             "authorization: {default: maybe}\n".to_owned(),
-            "f:2: `authorization.default`: `maybe` is none of `allow`, `deny`",
+            "f:2: `authorization.default`: `maybe` is not one of `allow`, `deny`",
         ),
         (
             rule("types: [cds]"),
@@ -292,7 +292,7 @@ fn values() {
         ),
         (
             "downstream:\n  eds_repush_on_cds_change: yes\n",
-            "f:3: `downstream.eds_repush_on_cds_change`: `yes` is none of `true`, `false`",
+            "f:3: `downstream.eds_repush_on_cds_change`: `yes` is not one of `true`, `false`",
         ),
         (
             "downstream:\n  no_legacy_wildcard:\n  - eds\n  - foo\n",
@@ -433,7 +433,10 @@ fn upstream_sources() {
             "f:2: `upstream.servers[].uri`: is missing; write http://HOST:PORT or https://HOST:PORT",
         ),
         ("{directory: \"\"}", "f:1: `upstream.directory`: a path must not be empty"),
-        ("{directory: d, locators: none}", "f:1: `upstream.locators`: `none` is none of `native`, `plain`"),
+        (
+            "{directory: d, locators: none}",
+            "f:1: `upstream.locators`: `none` is not one of `native`, `plain`",
+        ),
         (
             "{directory: d, request_interval: 11ms}",
             "f:1: `upstream.request_interval`: `11ms` is out of range; allowed is 0s to 10ms",
