@@ -200,11 +200,13 @@ pub fn denied(what: &'static str) {
 
 /// Counts requested names and wildcards that are hidden from a peer. The client is served without them.
 pub fn hidden(counts: HiddenCounts) {
-    for (what, count) in [("name", counts.names), ("wildcard", counts.wildcards)] {
+    let add = |what: &'static str, count| {
         if count > 0 {
             counter!(DENIED, "what" => what).increment(count);
         }
-    }
+    };
+    add("name", counts.names);
+    add("wildcard", counts.wildcards);
 }
 
 /// Counts a gRPC request over HTTP/1.
