@@ -128,7 +128,8 @@ impl OverloadManager {
             return;
         }
         if refuses {
-            let limit = Limit::MemoryRefuse.key();
+            let is_worse = is_above(in_use, self.close_above);
+            let limit = if is_worse { Limit::MemoryClose } else { Limit::MemoryRefuse }.key();
             tracing::warn!(in_use, limit, "memory is short: new connections and streams are refused");
         } else {
             tracing::info!(in_use, "memory is available again: new connections and streams are served");
