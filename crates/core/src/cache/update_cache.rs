@@ -81,8 +81,11 @@ impl KeptUpdates {
         let mut gone = Vec::new();
         let table = &mut *this.table.lock();
         table.numbers += 1;
-        table.bytes += weight;
-        table.updates.insert(table.numbers, (Arc::clone(made), weight));
+        // One that does not fit makes no room.
+        if weight <= this.limit {
+            table.bytes += weight;
+            table.updates.insert(table.numbers, (Arc::clone(made), weight));
+        }
         while table.bytes > this.limit
             && let Some((_, (oldest, weight))) = table.updates.pop_first()
         {
@@ -125,13 +128,15 @@ mod tests {
         // Two such updates fit, but not three.
         let budget = Budget::new(3_000);
         let (cache, mut writer) = Cache::guarded(Limits::default(), &budget, None);
-        let set = |name| Op::held(View::Named, resource(&type_url, name, "1", &[0; 600]), None);
-        let change = Change { ops: ["a", "b", "c"].map(set).into(), ..Change::default() };
+        let set =
+            |(name, bytes)| Op::held(View::Named, resource(&type_url, name, "1", &vec![0; bytes]), None);
+        let ops = [("a", 600), ("b", 600), ("c", 600), ("large", 3_000)].map(set).into();
+        let change = Change { ops, ..Change::default() };
         writer.apply(&type_url, change, now).unwrap();
         let of = cache.of(&type_url).unwrap();
         let profile =
             StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
-        let cohorts = ["a", "b", "c"].map(|name: &str| {
+        let cohorts = ["a", "b", "c", "large"].map(|name: &str| {
             [(); 2].map(|()| of.join(Subscription::new(false, [Name::from(name)]), profile, &Arc::default()))
         });
         let update = |at: usize| of.update(cohorts[at][0].cohort(), &Position::default(), now).unwrap();
@@ -139,6 +144,8 @@ mod tests {
         let users = || made.each_ref().map(Weak::strong_count);
         assert_eq!(users(), [0, 1, 1], "the oldest made room");
         assert!(made[1].ptr_eq(&Arc::downgrade(&update(1))) && made[2].ptr_eq(&Arc::downgrade(&update(2))));
+        drop(update(3));
+        assert_eq!(users(), [0, 1, 1], "what cannot be kept takes nobody's place");
         drop(cohorts);
         assert_eq!((users(), budget.updates.table.lock().bytes), ([0; 3], 0));
     }
