@@ -178,7 +178,7 @@ fn list(directory: &Path) -> Result<Listed, String> {
                 Err("cannot read it: not a regular file (or a link to one)".to_owned())
             }
             Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-                Err(format!("cannot read it: larger than {} MiB: split it", MAX_FILE_BYTES >> 20))
+                Err(format!("cannot read it: {}", too_large()))
             }
             Ok(metadata) => Ok(fingerprint(&metadata)),
             // It is gone since the listing, or a dangling link, whose target may come back.
@@ -198,8 +198,13 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     // A fifo that took the file's place would block without this.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    // A file may have grown since. The rest of it would be taken for removed.
+    if bytes.len() as u64 > MAX_FILE_BYTES { Err(io::Error::other(too_large())) } else { Ok(bytes) }
+}
+
+fn too_large() -> String {
+    format!("larger than {} MiB: split it", MAX_FILE_BYTES >> 20)
 }
 
 /// Watched directory. Dropping it ends the watch.
@@ -264,4 +269,18 @@ fn existing(path: &Path) -> io::Result<PathBuf> {
     let directory = std::path::absolute(path)?;
     fs::read_dir(&directory)?;
     Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_grew_since_the_listing_is_not_read_in_part() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        for (bytes, is_read) in [(MAX_FILE_BYTES, true), (MAX_FILE_BYTES + 1, false)] {
+            file.as_file().set_len(bytes).expect("room for a sparse file");
+            assert_eq!(read(file.path()).is_ok(), is_read, "{bytes}");
+        }
+    }
 }
