@@ -28,7 +28,9 @@ use crate::http2::RequestBody;
 use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
-use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
+use crate::subscription::{
+    AckedType, Deadline, NextStep, Outgoing, RequestKind, Session, SessionError, Versions,
+};
 use crate::telemetry::{self, RequestResult, StreamMetrics};
 
 enum RequestOutcome {
@@ -301,7 +303,7 @@ impl StreamBody {
                 self.connection.first_answer().keep_place();
                 return Poll::Ready(Err(Status::overloaded()));
             }
-            let mut due = match self.next(now) {
+            let mut deadline = Deadline(match self.next(now) {
                 NextStep::Send(mut outgoing) => {
                     self.connection.first_answer().give();
                     if let Some(awaited) = outgoing.overdue {
@@ -317,19 +319,18 @@ impl StreamBody {
                     }
                 }
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
-                NextStep::Wait(due) => due,
-            };
-            let earlier = |due: Option<Instant>, other| Some(due.map_or(other, |due| due.min(other)));
+                NextStep::Wait(until) => until,
+            });
             if self.requests.has_whole() {
-                due = earlier(due, now + RETRY);
+                deadline.not_after(now + RETRY);
             }
             if let Some((until, limit, why)) = self.request_deadline() {
                 if now >= until {
                     return Poll::Ready(Err(Status::new(Code::DeadlineExceeded, why).over(limit)));
                 }
-                due = earlier(due, until);
+                deadline.not_after(until);
             }
-            ready!(self.timer.poll(due, cx));
+            ready!(self.timer.poll(deadline.0, cx));
             now = Instant::now();
         }
     }

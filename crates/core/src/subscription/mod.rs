@@ -29,6 +29,7 @@ pub use poll::{Poll, PollHistory, PollVerdict};
 pub use progress::{Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress};
 pub use session::flush_order::NextStep;
 pub use session::plain_ack::AckedType;
+pub use session::route_guard::Deadline;
 pub use session::{Outgoing, Overdue, RequestKind, Session};
 pub use session_config::{SessionConfig, Upstream};
 pub use stream_type::StreamType;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 pub(super) mod flush_order;
 pub(super) mod plain_ack;
 mod requests;
-mod route_guard;
+pub(super) mod route_guard;
 
 use super::client::{Client, USER_AGENT, observes, ttl_support};
 use super::permissions::{HiddenCounts, SessionError};

@@ -32,10 +32,11 @@ use crate::resource::{Kind, Name};
 
 /// Earliest time at which something may change by itself.
 #[derive(Debug, Default)]
-pub(super) struct Deadline(pub(super) Option<Instant>);
+pub struct Deadline(pub Option<Instant>);
 
 impl Deadline {
-    pub(super) fn not_after(&mut self, moment: impl Into<Option<Instant>>) {
+    /// Brings it forward to this moment, if there is one and it is earlier.
+    pub fn not_after(&mut self, moment: impl Into<Option<Instant>>) {
         if let Some(moment) = moment.into() {
             self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
         }
