@@ -2,10 +2,10 @@
 //!
 //! Each connection has a CPU budget, capped at 5 ms. It refills at 1/128 of a thread's time (7.8 ms per
 //! second). A client that only receives and acknowledges changes never needs more, and is polled at once. A
-//! new connection, or one with less than 1 ms left, needs a permit for each poll. There are permits for half
-//! of the threads. A permit comes back when every ready task was polled and sockets were read, or when the
-//! poll moves to its own thread. So other clients wait for at most one poll, however many connections are new
-//! or expensive.
+//! new connection, or one with less than 1 ms left, needs a permit for each poll. One that has ended needs a
+//! permit to be dropped, unless it is aborted. There are permits for half of the threads. A permit comes back
+//! when every ready task was polled and sockets were read, or when the poll moves to its own thread. So other
+//! clients wait for at most one poll or drop, however many connections are new, expensive or at their end.
 //!
 //! Among waiting connections, the one with the least recent CPU time goes first. Each recent millisecond puts
 //! it behind arrivals of the next 10 ms, and behind those of the next second at most. So no connection waits
@@ -68,7 +68,7 @@ impl FairScheduler {
         }
     }
 
-    /// Waits until every new connection that now wants a permit has had one.
+    /// Waits until every connection that now wants a permit has had one.
     pub(super) async fn yield_to_waiting(&self) {
         let (now, mut request) = (Instant::now(), self.request_permit());
         std::future::poll_fn(|cx| request.poll_since(now, cx)).await.end();

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -154,6 +154,8 @@ fn note_limits(refused_streams: u64, idle: bool) {
 
 /// Polls the future that serves a connection within its CPU budget, and closes it with the connection. After
 /// each poll `look` inspects it and returns whether to poll again.
+///
+/// Its streams are dropped in turn with other connections: those of many that end at once take long.
 fn drive<S, E>(
     connection: Arc<Connection>,
     mut budget: CpuBudget,
@@ -165,11 +167,11 @@ where
     S: Future<Output = Result<(), E>> + Unpin,
     E: Into<ConnectionError>,
 {
-    let mut closing = false;
+    let (mut closing, mut ended) = (false, None);
     std::future::poll_fn(move |cx| {
         connection.register(cx.waker());
         match connection.state() {
-            ConnectionState::Closing if !closing => {
+            ConnectionState::Closing if !closing && ended.is_none() => {
                 closing = true;
                 close(&mut serve);
             }
@@ -178,20 +180,24 @@ where
             }
             ConnectionState::Open | ConnectionState::Closing => {}
         }
-        // A closing connection asks for no turn: its streams end. One that already waits goes on.
-        let place = connection.first_answer().place().filter(|_| !closing);
-        let polled = budget.poll(cx, place, |cx| {
-            if place.is_some() {
-                connection.begin_first_answer();
-            }
-            let mut polled = Pin::new(&mut serve).poll(cx);
-            while look(&connection, &mut serve) && polled.is_pending() {
-                polled = Pin::new(&mut serve).poll(cx);
-            }
-            connection.first_answer().end_turn();
-            polled
-        });
-        polled.map_err(Into::into)
+        if ended.is_none() {
+            // A closing connection asks for no turn: its streams end. One that already waits goes on.
+            let place = connection.first_answer().place().filter(|_| !closing);
+            let polled = budget.poll(cx, place, |cx| {
+                if place.is_some() {
+                    connection.begin_first_answer();
+                }
+                let mut polled = Pin::new(&mut serve).poll(cx);
+                while look(&connection, &mut serve) && polled.is_pending() {
+                    polled = Pin::new(&mut serve).poll(cx);
+                }
+                connection.first_answer().end_turn();
+                polled
+            });
+            ended = Some(ready!(polled).map_err(Into::into));
+        }
+        ready!(budget.poll(cx, Some(Instant::now()), |_| Poll::Ready(())));
+        Poll::Ready(ended.take().unwrap_or(Ok(())))
     })
 }
 
@@ -309,5 +315,93 @@ impl TlsListener {
             tracing::info!(%source, result, %error, suppressed, "TLS handshake of a client failed");
         }
         Err(format!("TLS handshake: {error}").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+    use crate::downstream::connections::ConnectionGuard;
+    use crate::downstream::scheduler::FairScheduler;
+
+    /// Connection that ends at a time, and counts its drop.
+    struct Ended(Pin<Box<tokio::time::Sleep>>, Arc<AtomicUsize>);
+
+    impl Future for Ended {
+        type Output = Result<(), ConnectionError>;
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+            self.0.as_mut().poll(cx).map(Ok)
+        }
+    }
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Connections that end then, and the number of those dropped.
+    fn ending(
+        count: usize,
+        at: tokio::time::Instant,
+        scheduler: &FairScheduler,
+    ) -> (Vec<ConnectionGuard>, Arc<AtomicUsize>) {
+        let (connections, dropped) = (Arc::<Connections>::default(), Arc::<AtomicUsize>::default());
+        let open = std::iter::repeat_with(|| {
+            let one = connections.open(Duration::from_secs(60), Instant::now());
+            let serve = Ended(Box::pin(tokio::time::sleep_until(at)), Arc::clone(&dropped));
+            tokio::spawn(drive(Arc::clone(&one.connection), scheduler.budget(), serve, |_| {}, |_, _| false));
+            one
+        });
+        (open.take(count).collect(), dropped)
+    }
+
+    async fn turns() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// By then none is new, or needs a permit to be polled.
+    fn later() -> tokio::time::Instant {
+        tokio::time::Instant::now() + Duration::from_millis(300)
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_connections_that_end_at_once() {
+        let (open, dropped) = ending(50, later(), &FairScheduler::new(1));
+        while dropped.load(Relaxed) < open.len() {
+            let before = dropped.load(Relaxed);
+            tokio::task::yield_now().await;
+            assert!(dropped.load(Relaxed) <= before + 1, "two in one turn");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_aborted_connection_waits_for_no_turn_and_takes_none() {
+        let scheduler = FairScheduler::new(1);
+        let permit = || async {
+            let (now, mut request) = (Instant::now(), scheduler.request_permit());
+            std::future::poll_fn(|cx| request.poll_since(now, cx)).await
+        };
+        for is_new in [true, false] {
+            let early = if is_new { Some(permit().await) } else { None };
+            let end = later();
+            let (open, dropped) = ending(2, end, &scheduler);
+            turns().await;
+            let held = if let Some(early) = early { early } else { permit().await };
+            tokio::time::sleep_until(end).await;
+            turns().await;
+            assert_eq!(dropped.load(Relaxed), 0, "both wait");
+            open[0].connection.abort();
+            turns().await;
+            assert_eq!(dropped.load(Relaxed), 1, "the other one waits");
+            drop(held);
+            turns().await;
+            assert_eq!(dropped.load(Relaxed), 2);
+        }
     }
 }
