@@ -124,7 +124,7 @@ bench: ## Measure what a change costs per client (benches/README.md): make bench
 	cargo bench --locked --bench fanout -- $(ARGS)
 
 # Of a build as tests have it: to optimize one as a release is takes longer than all tests do, and none of this depends on it.
-bench-short: ## Check what has to hold however fast the machine is; three minutes, once all is compiled.
+bench-short: ## Check what has to hold however fast the machine is; four minutes, once all is compiled.
 	cargo bench --locked --profile dev --bench fanout -- --short
 	cargo bench --locked --profile dev --bench fanout -- --counts
 

@@ -95,8 +95,8 @@ fn totals(text: &str) -> Counts {
             }
             "calls" => {
                 is_in_callee = true;
-                let calls = value.split(' ').next().and_then(|calls| calls.parse::<f64>().ok());
-                let calls = calls.unwrap_or_default();
+                let calls: f64 =
+                    value.split(' ').next().and_then(|calls| calls.parse().ok()).unwrap_or_default();
                 if let Some(what) = counted_calls(function, callee) {
                     *counts.entry(what).or_default() += calls;
                 }
