@@ -30,7 +30,6 @@ pub(super) trait Departure {
     fn has_left(&self) -> bool;
 }
 
-/// Whether the known readiness shows that the peer sends nothing more.
 fn is_closed(ready: Option<io::Result<Ready>>) -> bool {
     ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
@@ -81,8 +80,8 @@ impl WireProtocol {
     }
 }
 
-/// Transport of HTTP/1. It is read from its first bytes again, which were taken to detect the protocol, and its writes
-/// fail after it took less than [`MIN_BYTES`] for too long.
+/// Transport of HTTP/1, with the first bytes that were taken to detect the protocol. Writes fail after it took less than
+/// [`MIN_BYTES`] for too long.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<T> {
     start: Vec<u8>,
@@ -99,8 +98,7 @@ impl<T> WriteTimeout<T> {
 
     fn watch(&mut self, taken: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(result) = &taken {
-            let bytes = *result.as_ref().unwrap_or(&0);
-            self.pace.take(bytes);
+            self.pace.take(*result.as_ref().unwrap_or(&0));
             return taken;
         }
         let (timeout, now) = (self.timeout, tokio::time::Instant::now().into_std());
@@ -121,9 +119,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Few enough for any buffer.
         if !self.start.is_empty() {
+            // Few enough for any buffer. hyper would double it for what follows; the next read repeats an error or the end.
             into.put_slice(&std::mem::take(&mut self.start));
+            _ = Pin::new(&mut self.transport).poll_read(cx, into);
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.transport).poll_read(cx, into)
@@ -165,9 +164,25 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_read_brings_the_first_bytes_and_what_came_behind_them() {
+        let (near, mut far) = tokio::io::duplex(10);
+        let (mut near, mut read) = (WriteTimeout::new(b"PO".into(), near, Duration::MAX), [0; 8]);
+        far.write_all(b"ST").await.expect("there is room");
+        assert_eq!(near.read(&mut read).await.expect("open"), 4);
+        assert_eq!(&read[..4], b"POST");
+        near.start = b"alone".into();
+        assert_eq!(near.read(&mut read).await.expect("it waits for nothing"), 5);
+        near.start = b"last".into();
+        drop(far);
+        for expected in [4, 0] {
+            assert_eq!(near.read(&mut read).await.expect("the end is told after them"), expected);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_transport_that_takes_a_byte_now_and_then_is_given_up() {
