@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::measure::{Threads, peak_kib, reset_peak, rss_kib, sleeps};
 
 /// Where a process runs. What is measured has a core to itself; whatever loads it shares the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Core {
     Server,
     Load,

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::process::Core;
+
 /// Protocol of a client, aggregated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Transport {
@@ -85,8 +87,8 @@ pub(crate) struct Load {
     pub(crate) certificates: Option<PathBuf>,
     /// Whatever else runs on the core of the load comes first.
     pub(crate) yields: bool,
-    /// The relay has both cores, and a worker on each.
-    pub(crate) on_both_cores: bool,
+    /// Where the relay runs, with a worker on each core.
+    pub(crate) relay_on: Core,
     /// The relay runs under callgrind, which writes this file.
     pub(crate) counted: Option<PathBuf>,
     /// Seconds without any progress after which the load client gives up.
@@ -121,7 +123,7 @@ impl Load {
             at_once: 1000,
             certificates: None,
             yields: false,
-            on_both_cores: false,
+            relay_on: Core::Server,
             counted: None,
             patience: 120,
         }

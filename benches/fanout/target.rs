@@ -59,8 +59,7 @@ impl Relay {
             Load { guarded: true, .. } => GUARD,
             _ => "",
         };
-        let core = if load.on_both_cores { Core::Each } else { Core::Server };
-        Self::serving((cores, core), origin, Self::HOLD, &tls, rest, load.counted.as_deref())
+        Self::serving((cores, load.relay_on), origin, Self::HOLD, &tls, rest, load.counted.as_deref())
     }
 
     /// A relay of an origin, which holds polls for so long.
